@@ -10,7 +10,7 @@ The patterns are whole programs of the examples and the regions of the replay th
 kernel is all there is, there is nothing to rank. `rank` prints for each pattern
 Spearman's rank correlation of modelled and measured times, that of the two runs, and what schedules
 take beside the fastest one: the default, that of the least modelled time, and what compiling takes
-(`codegen/compared.py`) of those that were measured.
+(`codegen/search/compared.py`) of those that were measured.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from pathlib import Path
 from benchmarks import readings
 from benchmarks.revisions import write
 from benchmarks.workloads import Workload, find
-from fusionstitch.codegen.compared import SHARE, others
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import draft, plan_kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.scheduled import Scheduled
+from fusionstitch.codegen.search.compared import SHARE, others
+from fusionstitch.codegen.search.neighbours import neighbours
 from fusionstitch.codegen.settings import CodegenOptions, Settings
-from fusionstitch.codegen.variants import variants
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.hlo.errors import CodegenError
@@ -129,7 +129,7 @@ def _named(pattern: str, template: str) -> str:
 
 
 def _spread(graph: Graph, target: Device) -> Iterator[Scheduled]:
-    every = list(variants(graph, target))
+    every = list(neighbours(plan_kernel(graph, target), Settings.of(target, CodegenOptions())))
     step = max(1.0, len(every) / SCHEDULES)
     return (every[int(n * step)] for n in range(min(len(every), SCHEDULES)))
 

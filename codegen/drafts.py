@@ -43,6 +43,11 @@ class Draft:
         return cls(scheduled, first.passed(watch), options, device)
 
     @property
+    def template(self) -> str:
+        """The template that makes this kernel."""
+        return self.scheduled.template
+
+    @property
     def lowered(self) -> Lowered:
         """Its statements, after all passes."""
         return self.written.lowered

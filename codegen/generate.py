@@ -5,20 +5,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
-from fusionstitch.codegen.compared import fastest
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.scheduled import Scheduled
+from fusionstitch.codegen.search import neighbours as schedules
+from fusionstitch.codegen.search.compared import fastest
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.ways import first_that_works
 from fusionstitch.codegen.while_loops.flat import has_loop
-from fusionstitch.codegen.while_loops.generate import Looped, plan_loops
+from fusionstitch.codegen.while_loops.generate import Looped, other_forms, plan_loops
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import CodegenError, TemplateSyntaxError
 from fusionstitch.hlo.graph import Graph
+
+T = TypeVar("T")
 
 
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
@@ -30,12 +37,14 @@ def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = N
 def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Draft | Looped:
     """The kernel of a region, as far as its account needs it. Raises CodegenError if there can be
     none."""
-    options = options or CodegenOptions()
-    if has_loop(graph):
-        return _planned_loops(graph, device, options, NOBODY)
 
-    drafted = partial(Draft.of, options=options, device=device)
-    return first_that_works(graph, Settings.of(device, options), drafted, NOBODY)
+    def drafted(options: CodegenOptions) -> Draft | Looped:
+        if has_loop(graph):
+            return _planned_loops(graph, device, options, NOBODY)
+        made = partial(Draft.of, options=options, device=device)
+        return first_that_works(graph, Settings.of(device, options), made, NOBODY)
+
+    return _first_that_fits(drafted, options or CodegenOptions())
 
 
 def compared(first: Draft | Looped, device: Device) -> Draft | Looped:
@@ -45,6 +54,17 @@ def compared(first: Draft | Looped, device: Device) -> Draft | Looped:
     return fastest(first, Settings.of(device, first.options))
 
 
+def neighbours(of: Draft | Looped) -> Iterator[Draft | Looped]:
+    """The drafts of a region that are one decision away from one, each once."""
+    if isinstance(of, Looped):
+        yield from other_forms(of)
+        return
+    options = replace(of.options, template=None)
+    for other in schedules.neighbours(of.scheduled, Settings(of.device, options)):
+        with suppress(CodegenError):
+            yield Draft.of(other, options, of.device)
+
+
 def generate(
     graph: Graph,
     device: Device,
@@ -52,21 +72,32 @@ def generate(
     watch: Watch = NOBODY,
 ) -> Kernel:
     """The kernel of a region. Raises CodegenError if none of the ways to schedule it works."""
-    if has_loop(graph):
-        return _planned_loops(graph, device, options or CodegenOptions(), watch).kernel()
-    options = options or CodegenOptions()
 
-    settings = Settings.of(device, options)
+    def generated(options: CodegenOptions) -> Kernel:
+        if has_loop(graph):
+            return _planned_loops(graph, device, options, watch).kernel()
+        settings = Settings.of(device, options)
 
-    def written(scheduled: Scheduled) -> Kernel:
-        found = fastest(Draft.of(scheduled, options, device), settings)
-        if watch is not NOBODY:  # the passes over the statements of the one that is taken
-            if found.default_us is not None:
-                watch.decided("compared", found.scheduled)
-            Draft.of(found.scheduled, options, device, watch)
-        return found.kernel()
+        def written(scheduled: Scheduled) -> Kernel:
+            found = fastest(Draft.of(scheduled, options, device), settings)
+            if watch is not NOBODY:  # the passes over the statements of the one that is taken
+                if found.default_us is not None:
+                    watch.decided("compared", found.scheduled)
+                Draft.of(found.scheduled, options, device, watch)
+            return found.kernel()
 
-    return first_that_works(graph, settings, written, watch)
+        return first_that_works(graph, settings, written, watch)
+
+    return _first_that_fits(generated, options or CodegenOptions())
+
+
+def _first_that_fits(make: Callable[[CodegenOptions], T], options: CodegenOptions) -> T:
+    """What `make` gives under a tuned template, or without it. Raises CodegenError."""
+    *tuned, last = options.attempts
+    for attempt in tuned:
+        with suppress(CodegenError, TemplateSyntaxError):
+            return make(attempt)
+    return make(last)
 
 
 def _planned_loops(graph: Graph, device: Device, options: CodegenOptions, watch: Watch) -> Looped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fusionstitch.codegen.schedule.parser import parse_template
 from fusionstitch.codegen.schedule.split import Splits
@@ -21,18 +21,29 @@ class CodegenOptions:
 
     `numerics`: "default" keeps bf16 and f16 intermediates in float, "strict" rounds each.
     `sharing`: whether Algorithm 4 may reuse shared memory. `template`: the text of a schedule to
-    follow instead of the default one (`schedule/template.py`). `tuning`: the
-    autotuner's choices. `overwrites`: pairs of an output and an input whose buffer that output
-    should end up in; a schedule may let it happen, which `Kernel.in_place` tells, or not.
-    `compared`: whether schedules near the default one are looked at (`compared.py`).
+    follow instead of the default one (`schedule/template.py`). `tuned`: one that the autotuner
+    found, which is followed where it fits. `tuning`: choices that replace single defaults.
+    `overwrites`: pairs of an output and an input whose buffer that output should end up in; a
+    schedule may let it happen, which `Kernel.in_place` tells, or not.
+    `compared`: whether schedules near the default one are looked at (`search/compared.py`).
     """
 
     numerics: str = "default"
     sharing: bool = True
     template: str | None = None
+    tuned: str | None = None
     tuning: Tuning = DEFAULT
     overwrites: tuple[tuple[int, int], ...] = ()
     compared: bool = True
+
+    @property
+    def attempts(self) -> tuple[CodegenOptions, ...]:
+        """What a kernel is made under, until one fits: what was tuned with other versions of this
+        package may fit no longer."""
+        if self.tuned is None:
+            return (self,)
+        free = replace(self, tuned=None)
+        return replace(free, template=self.tuned), free
 
 
 @dataclass(frozen=True)

@@ -79,9 +79,7 @@ def _by_default(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPl
         stays = (flat and large) or any(_is_persistent(g, plan.block) for g in plan.groups)
         tiled = _tiled_per_sm(plan, shared_bytes, device)
         bounds = per_sm if stays or tuning.blocks_per_sm else tiled
-        most = max(1, device.sm_count * per_sm // plan.cluster)
-        grid = min(plan.grid, most) if tuning.persistent else plan.grid
-        return replace(plan, grid=grid, blocks_per_sm=bounds)
+        return replace(plan, blocks_per_sm=bounds)
     if shared_bytes:
         per_sm = max(
             1, min(per_sm, device.shared_per_sm // (shared_bytes + device.reserved_shared))

@@ -1,23 +1,18 @@
-"""What the autotuner may change about a kernel's schedule: one small value."""
+"""Single defaults of a kernel's schedule that are replaced: one small value.
+
+Loops ask so for the blocks of their iterations, and the search for other registers and accesses
+(`codegen/search/neighbours.py`); a schedule that was found is kept as its template.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fusionstitch.hlo.errors import CodegenError
 
 #: Teams of several warps in a block: each has a barrier of its own, of which there are 15.
 MOST_TEAMS = 8
-#: Types a choice may have, by the type of its default.
-_KINDS: Mapping[type, tuple[type, ...]] = {
-    bool: (bool,),
-    float: (int, float),
-    type(None): (int, type(None)),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +27,6 @@ class Tuning:
     vector_bytes   widest access of a thread
     row_registers  registers per thread that hold a row from sweep to sweep
     blocks_per_sm  blocks that launch bounds, and a cooperative grid, count on per multiprocessor
-    persistent     no more blocks than `blocks_per_sm` fill the device with; they loop over tiles
     cluster        blocks that share a row, 1 for none
     merge          False gives every loop a phase of its own instead of merging loops into blocks
     once           True computes once what a loop reads at several places, if that takes less
@@ -48,35 +42,13 @@ class Tuning:
     vector_bytes: int | None = None
     row_registers: int | None = None
     blocks_per_sm: int | None = None
-    persistent: bool = False
     cluster: int | None = None
     merge: bool = True
     once: bool = False
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            kinds = _KINDS[type(field.default)]
-            if type(value) not in kinds or (value is not None and value < 0):
-                raise CodegenError(f"Tuning.{field.name} cannot be {value!r}.")
         if self.block is not None and (self.block < 32 or self.block & (self.block - 1)):
             raise CodegenError(f"Tuning.block is {self.block}: it takes a power of two from 32 on.")
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Tuning:
-        """The inverse of `to_dict`. Raises CodegenError for choices that this version lacks."""
-        unknown = sorted(set(data) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise CodegenError(f"There is no schedule choice named {', '.join(unknown)}.")
-        return cls(**data)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The choices that differ from the defaults."""
-        chosen = ((f.name, getattr(self, f.name), f.default) for f in dataclasses.fields(self))
-        return {name: value for name, value, default in chosen if value != default}
-
-    def __str__(self) -> str:
-        return ", ".join(f"{k} {v}" for k, v in self.to_dict().items()) or "default schedule"
 
     def points(self, default: int) -> int:
         """Grid points of a tile."""

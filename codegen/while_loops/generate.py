@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,7 @@ from fusionstitch.codegen.while_loops.phased import (
     in_one_block,
     on_the_grid,
 )
-from fusionstitch.codegen.while_loops.sizes import WORTH, fastest, near, read_tuning
+from fusionstitch.codegen.while_loops.sizes import WORTH, fastest, larger, near, read_tuning
 from fusionstitch.codegen.while_loops.summary import facts
 from fusionstitch.codegen.while_loops.trips import turns
 from fusionstitch.costmodel.account import Account
@@ -84,6 +84,11 @@ class Looped:
         return replace(self.settings.options, template=self.asked)
 
     @property
+    def template(self) -> str:
+        """The line that asks for this kernel."""
+        return self.form.template
+
+    @property
     def account(self) -> Account:
         """What its statements do."""
         return self.facts.account
@@ -135,6 +140,25 @@ def plan_loops(
     if watch is not NOBODY:
         watch.lowered(begun.lowered, "lowered", "what the loops became")
     return replace(_looped(region, form, begun, settings, watch), asked=asked)
+
+
+def other_forms(of: Looped) -> Iterator[Looped]:
+    """The same loops in every other form, in smaller blocks, and on the grid in larger ones."""
+    form = of.form
+    asked = [f"loop {name}" for name in FORMS]
+    if isinstance(form, Phased) and (form.alone or form.form == "grid"):
+        tile = "" if form.alone else f" tile {form.tile or 1:g}"
+        asked += [f"loop {form.form} threads {threads}{tile}" for threads in near(form.block)]
+    if isinstance(form, Phased) and form.form == "grid":
+        larger_ones = larger(Tuning(block=form.block, tile=form.tile or 1.0))
+        asked += [f"loop grid threads {one.block} tile {one.tile:g}" for one in larger_ones]
+    seen = {of.template}
+    for template in asked:
+        with suppress(CodegenError):
+            other = plan_loops(of.region, of.settings, asked=template)
+            if other.template not in seen:
+                seen.add(other.template)
+                yield other
 
 
 def _sized(looped: Looped, flat: Flat, settings: Settings) -> Looped:

@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import Protocol, TypeVar
 
 from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.codegen.search.descent import descend
 from fusionstitch.codegen.while_loops.threads import SIZES
 from fusionstitch.hlo.errors import CodegenError
 
@@ -65,17 +66,15 @@ def larger(tuning: Tuning) -> Iterator[Tuning]:
 def fastest(first: T, tuning: Tuning, made: Callable[[Tuning], T]) -> T:
     """The first kernel, which is that of a tuning, or one that is `made` of larger blocks and tiles
     and takes less."""
-    best = first
-    for _ in range(STEPS):
-        near: list[tuple[T, Tuning]] = []
-        for one in larger(tuning):
+
+    def near(of: tuple[T, Tuning]) -> Iterator[tuple[float, tuple[T, Tuning]]]:
+        for one in larger(of[1]):
             with suppress(CodegenError):
-                near.append((made(one), one))
-        kernel, one = min(near, key=lambda each: each[0].us, default=(best, tuning))
-        if kernel.us >= STEP_WORTH * best.us:
-            break
-        best, tuning = kernel, one
-    return best
+                kernel = made(one)
+                yield kernel.us, (kernel, one)
+
+    start = first, tuning
+    return descend(start, first.us, near, worth=STEP_WORTH, steps=STEPS)[1][0]
 
 
 def read_tuning(threads: str, tile: str) -> Tuning:

@@ -10,7 +10,6 @@ from functools import partial
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import Looped, compared, draft
 from fusionstitch.codegen.rewrite.region import region
-from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.costmodel.devices import Device
@@ -149,10 +148,10 @@ class GraphPlanner:
         try:
             return draft(part, self.device, settings)
         except CodegenError:
-            if settings.template is None and settings.tuning == DEFAULT:
+            if settings.template is None:
                 raise
             # what a template asks for is refused where its kernel is made, with the reason
-            return draft(part, self.device, replace(settings, tuning=DEFAULT, template=None))
+            return draft(part, self.device, replace(settings, template=None))
 
     def _forget(self) -> None:
         """Keeps the kernels of what is chosen, and no others: large programs have thousands."""

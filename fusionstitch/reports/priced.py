@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from fusionstitch.codegen.drafts import Draft
-from fusionstitch.codegen.generate import draft
+from fusionstitch.codegen.generate import draft, neighbours
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import CodegenOptions
-from fusionstitch.codegen.variants import variants
 from fusionstitch.compiler.stitched import Stitch, Stitched
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.hlo.errors import CodegenError, FusionStitchError
+from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.options import Options
 from fusionstitch.reports.emitted import TEMPLATE
 from fusionstitch.runtime import files
@@ -25,13 +22,11 @@ def priced(one: Stitch, options: Options, device: Device) -> tuple[float, list[t
     templates, the fastest first."""
     pattern = one.chosen.pattern
     part = region(one.kernel.name, pattern.ops, pattern.inputs, pattern.outputs)
-    own = CodegenOptions(options.numerics, options.sharing, one.kernel.template)
-    found = []
-    for variant in variants(part, device, own):
-        with contextlib.suppress(CodegenError):
-            other = Draft.of(variant, own, device)
-            found.append((account_us(other.account, device), variant.template))
-    return account_us(draft(part, device, own).account, device), sorted(found)
+    own = draft(
+        part, device, CodegenOptions(options.numerics, options.sharing, one.kernel.template)
+    )
+    found = ((account_us(other.account, device), other.template) for other in neighbours(own))
+    return account_us(own.account, device), sorted(found)
 
 
 def write_variants(stitched: Stitched, options: Options, folder: Path, most: int) -> Iterator[str]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.hlo.brief import brief, count, listed
 from fusionstitch.tuning.record import Record
 
@@ -22,7 +21,6 @@ class Result:
         record: its best schedule, and times
         points: (modelled, measured) microseconds of each schedule that was tried
         error: why there is no record
-        template: its best schedule as text
     """
 
     name: str
@@ -30,7 +28,6 @@ class Result:
     record: Record | None
     points: tuple[tuple[float, float], ...] = ()
     error: str = ""
-    template: str = ""
 
     def __repr__(self) -> str:
         said = f"{self.record.us:.2f} us, XLA {self.record.xla_us:.2f} us" if self.record else ""
@@ -95,7 +92,7 @@ class TuneReport:
             f"{self.workload}: {len(self.results)} patterns tuned on {self.gpu} ({self.device}) "
             f"in {self.seconds:.0f} s{state}",
             f"  {'pattern (times in us)':<42} {'x':>3} {'default':>9} {'tuned':>9} {'XLA':>9} "
-            f"{'vs XLA':>7}  choice",
+            f"{'vs XLA':>7}  schedule",
         ]
         for result in self.results:
             record = result.record
@@ -106,10 +103,9 @@ class TuneReport:
             lines.append(
                 f"  {result.name:<42} {result.count:>3} {record.default_us:>9.2f} "
                 f"{record.us:>9.2f} {record.xla_us:>9.2f} {record.xla_us / record.us:>6.2f}x  "
-                f"{record.tuning}{lost}"
+                f"{'the one below' if record.template else 'default'}{lost}"
             )
-            if record.tuning != DEFAULT:
-                lines += (f"    {line}" for line in result.template.splitlines())
+            lines += (f"    {line}" for line in record.template.splitlines())
         rho = self.rank_correlation
         tried = sum(len(result.points) for result in self.results)
         said = "undefined" if rho is None else f"{rho:.2f}"

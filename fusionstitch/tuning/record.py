@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fusionstitch.codegen.schedule.tuning import Tuning
-from fusionstitch.errors import CodegenError, OptionError
+from fusionstitch.errors import OptionError
 from fusionstitch.hlo.brief import brief
 from fusionstitch.options import Options
 
 #: Version of the files; others are refused.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Record:
     microseconds inside a CUDA graph.
 
     Attributes:
-        tuning: the schedule, as what differs from the default one
+        template: the schedule, "" for the default one
         us: measured time of the best schedule
         default_us: measured time of the default schedule
         xla_us: measured time of XLA's compile of the same ops
@@ -36,7 +35,7 @@ class Record:
         gpu: the GPU's own name
     """
 
-    tuning: Tuning
+    template: str
     us: float
     default_us: float
     xla_us: float
@@ -49,20 +48,20 @@ class Record:
     def __repr__(self) -> str:
         return brief(
             f"Record {self.name} on {self.gpu}: {self.us:.2f} us, XLA {self.xla_us:.2f} us, "
-            f"{self.tuning}"
+            f"{'another' if self.template else 'the default'} schedule"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "tuning": self.tuning.to_dict()}
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
-        """Raises CodegenError, KeyError, TypeError or ValueError for data that is no record."""
+        """Raises KeyError, TypeError or ValueError for data that is no record."""
         numbers = {n: float(data[n]) for n in ("us", "default_us", "xla_us", "model_us")}
         if not all(0 < number < math.inf for number in numbers.values()):
             raise ValueError(f"no times: {numbers}")
         return cls(
-            tuning=Tuning.from_dict(data["tuning"]),
+            template=str(data["template"]),
             tried=int(data["tried"]),
             complete=bool(data["complete"]),
             name=str(data["name"]),
@@ -129,7 +128,7 @@ def from_json(text: str, place: str) -> tuple[str, tuple[Entry, ...]]:
         return str(data["device"]), tuple(entries)
     except OptionError:
         raise
-    except (CodegenError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise OptionError(
             f"{place} holds no tuned results ({type(error).__name__}: {error}). Write one with "
             "`fusionstitch tune --export FILE`."

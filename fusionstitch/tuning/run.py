@@ -29,7 +29,7 @@ from fusionstitch.supported import xla_version
 from fusionstitch.tuning import tuned
 from fusionstitch.tuning.outcome import Result, TuneReport
 from fusionstitch.tuning.record import Entry, Record, record_key, versions
-from fusionstitch.tuning.search import Context, Search, template_of
+from fusionstitch.tuning.search import Context, Search
 
 logger = logging.getLogger(__name__)
 
@@ -178,8 +178,7 @@ class _Run:
         for key, record in self._records().items():
             if key in self.patterns and key not in self.results:
                 patterns = self.patterns[key]
-                text = template_of(patterns[0], record.tuning, self.context)
-                yield Result(record.name, len(patterns), record, template=text)
+                yield Result(record.name, len(patterns), record)
 
     def build(self) -> None:
         """Builds the kernels that programs will now get."""
@@ -219,8 +218,7 @@ class _Run:
             return
         tuned.store([Entry(key, self.versions, record)], context.device.name, context.database)
         points = tuple(found.points.values())
-        text = template_of(patterns[0], record.tuning, context)
-        self.results[key] = Result(found.name, len(patterns), record, points, template=text)
+        self.results[key] = Result(found.name, len(patterns), record, points)
 
     def _xla_us(self, pattern: Pattern, meter: Meter) -> float:
         self.step(f"{kernel_name(pattern.ops, pattern.key)}: XLA")

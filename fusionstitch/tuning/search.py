@@ -1,21 +1,29 @@
 """The search for one pattern: neighbourhoods of a schedule by successive halving.
 
-The model orders each neighbourhood and decides what is compiled; the clock decides the rest. Every
-time is written to the database when it is taken and looked up before the next one, so a search
-that was cut short goes on where it stopped.
+The model orders each neighbourhood (`codegen/search/neighbours.py`) and decides what is compiled;
+the clock decides the rest. Every time is written to the database when it is taken and looked up
+before the next one, so a search that was cut short goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from fusionstitch.codegen.generate import CodegenOptions, draft, generate, plan_kernel
+from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.generate import (
+    CodegenOptions,
+    Looped,
+    compared,
+    draft,
+    generate,
+    neighbours,
+)
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
-from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
+from fusionstitch.codegen.search.descent import descend
 from fusionstitch.compiler.built import Builder, Built
 from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.compiler.progress import Step, silent
@@ -28,7 +36,6 @@ from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.cache import Database
-from fusionstitch.tuning.neighbours import combined, neighbours
 from fusionstitch.tuning.record import Record
 
 logger = logging.getLogger(__name__)
@@ -39,32 +46,17 @@ WIDTH = 24
 FIRST_ROUNDS, LAST_ROUNDS = 5, 25
 #: How much faster a schedule has to be to be another best one.
 NOISE = 0.01
-#: Improvements of single choices that are tried together.
-COMBINED = 5
 #: Largest relative L2 difference from the default schedule's results, by the result's type.
 DIFFERENCES = {"f32": 1e-4, "f64": 1e-4}
 OTHER_DIFFERENCE = 2e-2
 
 
-def template_of(pattern: Pattern, tuning: Tuning, context: Context) -> str:
-    """The template of a pattern's kernel with the choices of the tuner, or "" where there is none
-    any more."""
-    part = region("tuned", pattern.ops, pattern.inputs, pattern.outputs)
-    try:
-        return plan_kernel(part, context.device, _settings(tuning, context.options)).template
-    except CodegenError:
-        return ""
-
-
-def _settings(tuning: Tuning, options: Options) -> CodegenOptions:
-    return replace(CodegenOptions(options.numerics, options.sharing), tuning=tuning)
-
-
 @dataclass(frozen=True)
 class Variant:
-    """One way to schedule the pattern, built."""
+    """One way to schedule the pattern, built. `template` is "" for the default one."""
 
-    tuning: Tuning
+    draft: Draft | Looped
+    template: str
     kernel: Kernel
     artifact: Artifact
     model_us: float
@@ -100,7 +92,8 @@ class Search:
     meter: Meter
     step: Step = silent
     points: dict[str, tuple[float, float]] = field(default_factory=dict)
-    _seen: dict[str, Variant] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+    _default: str = ""
 
     def __post_init__(self) -> None:
         pattern = self.pattern
@@ -112,76 +105,78 @@ class Search:
 
         Raises MeasureError if not even the default schedule can be built and run.
         """
-        start = self._variants([DEFAULT])
+        device, options = self.context.device, self.options
+        try:
+            first = compared(draft(self.region, device, options), device)
+        except CodegenError as error:
+            raise MeasureError(f"{self.name}: {error}") from None
+        self._default = first.template
+        start = self._variants([first])
         if not start:
             raise MeasureError(f"{self.name}: the default schedule cannot be built.")
-        default = best = start[0]
-        default_us = best_us = self._measure(default, LAST_ROUNDS)
-        complete = False
-        frontier = list(neighbours(DEFAULT, self.context.device))
-        while not self.context.expired:
-            found = self._fastest(self._variants(frontier))
-            improved = [(us, v) for us, v in found if us < default_us * (1 - NOISE)]
-            winner = next((one for one in found if self._agrees(default, *one)), None)
-            if winner is None or winner[0] >= best_us * (1 - NOISE):
-                complete = not self.context.expired
-                break
-            best_us, best = winner
-            together = [v.tuning for _, v in improved[:COMBINED]]
-            frontier = [
-                *combined(best.tuning, together),
-                *neighbours(best.tuning, self.context.device),
-            ]
+        default = start[0]
+        default_us = self._measure(default, LAST_ROUNDS)
+
+        def near(one: Variant) -> Iterator[tuple[float, Variant]]:
+            found = self._fastest(self._variants(neighbours(one.draft)))
+            agreeing = (each for each in found if self._agrees(default, *each))
+            if (fastest := next(agreeing, None)) is not None:
+                yield fastest
+
+        best_us, best = descend(default, default_us, near, worth=1 - NOISE)
         return Record(
-            tuning=best.tuning,
+            template=best.template,
             us=best_us,
             default_us=default_us,
             xla_us=xla_us,
             model_us=best.model_us,
             tried=len(self.points),
-            complete=complete,
+            complete=not self.context.expired,
             name=self.name,
             gpu=self.meter.name,
         )
 
-    def _variants(self, tunings: Iterable[Tuning]) -> list[Variant]:
+    def _variants(self, drafts: Iterable[Draft | Looped]) -> list[Variant]:
         """The model's best of them, built; those that are no other kernel are left out.
 
         After the deadline only the first of them.
         """
-        ranked: list[tuple[float, int, Tuning]] = []
-        for number, tuning in enumerate(dict.fromkeys(tunings)):
+        ranked: list[tuple[float, int, Draft | Looped]] = []
+        for number, one in enumerate(drafts):
             if number and self.context.expired:
                 break
-            try:
-                one = draft(self.region, self.context.device, self._settings(tuning))
-            except CodegenError:
-                continue
-            ranked.append((account_us(one.account, self.context.device), number, tuning))
+            ranked.append((account_us(one.account, self.context.device), number, one))
         ranked.sort(key=lambda one: one[:2])
-        written: dict[Kernel, tuple[Tuning, float]] = {}
-        for us, _, tuning in ranked:
+        written: dict[Kernel, tuple[float, Draft | Looped]] = {}
+        for us, _, one in ranked:
             if len(written) == WIDTH or (written and self.context.expired):
                 break
-            kernel = self._generated(tuning)
+            kernel = self._generated(one)
             if kernel is not None:
-                written.setdefault(kernel, (tuning, us))
+                written.setdefault(kernel, (us, one))
         self.step(f"{self.name}: building {len(written)} schedules")
         made = []
         for kernel, built in zip(written, self.context.builder(list(written)), strict=True):
             if isinstance(built, Built):
-                tuning, us = written[kernel]
-                made.append(Variant(tuning, kernel, built.artifact, us))
+                us, one = written[kernel]
+                made.append(Variant(one, self._template(one), kernel, built.artifact, us))
         new = [one for one in made if one.key not in self._seen]
-        self._seen.update((one.key, one) for one in new)
+        self._seen.update(one.key for one in new)
         return new
 
-    def _settings(self, tuning: Tuning) -> CodegenOptions:
-        return _settings(tuning, self.context.options)
+    @property
+    def options(self) -> CodegenOptions:
+        """What the default schedule is made under."""
+        return CodegenOptions(self.context.options.numerics, self.context.options.sharing)
 
-    def _generated(self, tuning: Tuning) -> Kernel | None:
+    def _template(self, one: Draft | Looped) -> str:
+        return "" if one.template == self._default else one.template
+
+    def _generated(self, one: Draft | Looped) -> Kernel | None:
+        """The kernel that programs will get, which follows from the template alone."""
+        asked = replace(self.options, template=self._template(one) or None)
         try:
-            return generate(self.region, self.context.device, self._settings(tuning))
+            return generate(self.region, self.context.device, asked)
         except CodegenError:
             return None
 
@@ -197,14 +192,14 @@ class Search:
                 try:
                     times[one.key] = self._measure(one, rounds), one
                 except MeasureError as error:
-                    logger.info("%s with %s: %s", self.name, one.tuning, error)
+                    logger.info("%s cannot be measured: %s\n%s", self.name, error, one.template)
             left = [one for one in left if one.key in times]
             left.sort(key=lambda one: times[one.key][0])
             if rounds == LAST_ROUNDS or self.context.expired:
                 break
             left = left[: max(1, len(left) // 2)]
             rounds = min(2 * rounds + 1, LAST_ROUNDS) if len(left) > 2 else LAST_ROUNDS
-        return sorted(times.values(), key=lambda one: (one[0], str(one[1].tuning)))
+        return sorted(times.values(), key=lambda one: (one[0], one[1].template))
 
     def _measure(self, one: Variant, rounds: int) -> float:
         """Looked up where it was measured with as many rounds before."""
@@ -214,7 +209,7 @@ class Search:
             us = known.us
         else:
             us = self.meter.kernel_us(one.kernel, one.artifact, rounds)
-            meta = {"rounds": rounds, "tuning": one.tuning.to_dict(), "gpu": self.meter.name}
+            meta = {"rounds": rounds, "template": one.template, "gpu": self.meter.name}
             database.put_timing(one.key, device, us, meta)
         self.points[one.key] = one.model_us, us
         return us
@@ -226,17 +221,17 @@ class Search:
                 (default.kernel, default.artifact), (one.kernel, one.artifact)
             )
         except FusionStitchError as error:
-            logger.info("%s with %s: %s", self.name, one.tuning, error)
+            logger.info("%s cannot be compared: %s\n%s", self.name, error, one.template)
             return False
         for shape, difference in zip(one.kernel.outputs, found, strict=True):
             if not difference <= DIFFERENCES.get(shape.dtype, OTHER_DIFFERENCE):
                 logger.warning(
-                    "%s with %s differs by %.1e from the default schedule after %.1f us: this is "
-                    "a defect, and it is not used.",
+                    "%s differs by %.1e from its default schedule, in %.1f us: this is a defect, "
+                    "and it is not used.\n%s",
                     self.name,
-                    one.tuning,
                     difference,
                     us,
+                    one.template,
                 )
                 return False
         return True

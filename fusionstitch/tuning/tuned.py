@@ -59,7 +59,7 @@ class Tuned:
         if (template := template_of(pattern, options, name)) is not None:
             return replace(settings, template=template)
         record = self.find(pattern, options)
-        return settings if record is None else replace(settings, tuning=record.tuning)
+        return replace(settings, tuned=record.template or None) if record else settings
 
     def times(self, options: Options) -> Measure | None:
         """The measured times of tuned patterns as a callable; None for no records."""

@@ -15,7 +15,6 @@ from fusionstitch.codegen import passes
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.passes import Pass
-from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.compiler import builders, core, kernels
 from fusionstitch.compiler.built import Built
@@ -28,6 +27,7 @@ from fusionstitch.options import Options
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact
 from fusionstitch.tuning.tuned import Tuned
+from tests.tuning.stubs import in_blocks_of
 
 DEVICE = device("emulated")
 
@@ -267,11 +267,13 @@ def test_tuned_kernels_are_dumped_as_they_are(
 ) -> None:
     """Also where the tuned schedule is refused, and the default one is taken."""
     monkeypatch.setenv("FUSIONSTITCH_DUMP_DIR", str(tmp_path))
-    for block in (64, 1 << 13):
-        settings = CodegenOptions(tuning=Tuning(block=block))
+    [one] = stitch(module(mixed, (16, 24))).stitches
+    fitting = in_blocks_of(64, one.chosen.pattern, DEVICE)
+    for template in (fitting, fitting.replace("cta_size=64;", "cta_size=48;")):
+        settings = CodegenOptions(tuned=template)
         monkeypatch.setattr(Tuned, "settings", lambda *_, s=settings: s)
         [kernel] = stitch(module(mixed, (16, 24))).kernels
-        assert kernel.block == 64 or (block > 64 and kernel.block < block)
+        assert kernel.block == (64 if template is fitting else one.kernel.block) != 48
         [schedule] = (tmp_path / kernel.name).glob("*_schedule.txt")
         assert f"block   {kernel.block} threads\n" in schedule.read_text()
 

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.compiler import builders
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.execution import behind, recall
@@ -25,6 +24,7 @@ from fusionstitch.runtime.apart import alone
 from fusionstitch.runtime.cache import Database, Store
 from fusionstitch.tuning.record import Entry, Record, record_key, versions
 from fusionstitch.tuning.tuned import store
+from tests.tuning.stubs import in_blocks_of
 
 SPEC = jax.ShapeDtypeStruct((256, 384), jnp.float32)
 
@@ -100,7 +100,9 @@ def test_tuned_results_are_in_the_mark_and_no_mark_is_in_a_kernel(
     assert "jit(mixed)" in kernel.source
     chosen = events[0].result.plans[-1].chosen[0]  # type: ignore[union-attr]
     key = record_key(chosen.pattern.key, fs.Options())
-    record = Record(Tuning(block=512), 1.0, 2.0, 9.0, 1.0, 3, True, kernel.name, "faked")
+    record = Record(
+        in_blocks_of(512, chosen.pattern), 1.0, 2.0, 9.0, 1.0, 3, True, kernel.name, "faked"
+    )
     database = Database(tmp_path / "tuned")
     store([Entry(key, versions(), record)], "h200", database)
     database.close()

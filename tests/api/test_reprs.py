@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.compiler import core
 from fusionstitch.compiler.stitched import Fallback, Stitched
 from fusionstitch.costmodel import devices
@@ -116,7 +115,7 @@ def test_all_that_a_report_leads_to() -> None:
 
 
 def test_all_that_tuning_leads_to() -> None:
-    record = Record(Tuning(block=64), 1.0, 2.0, 3.0, 1.5, 9, True, "fs_k", "NVIDIA H200")
+    record = Record("cta_size=64;", 1.0, 2.0, 3.0, 1.5, 9, True, "fs_k", "NVIDIA H200")
     points = tuple((float(n), float(n)) for n in range(500))
     results = tuple(Result(f"fs_{n}", n, record, points) for n in range(200))
     check(reached(TuneReport("mine", "h200", "NVIDIA H200", 60.0, results, True)))

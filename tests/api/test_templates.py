@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.compiler import core
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.devices import device
@@ -23,6 +22,7 @@ from fusionstitch.errors import OptionError, StitchError
 from fusionstitch.options import Options
 from fusionstitch.tuning.record import Record, record_key
 from fusionstitch.tuning.tuned import NOTHING, Tuned
+from tests.tuning.stubs import in_blocks_of
 
 DEVICE = device("h200")
 ONE = "sum[GRID,CTA];"
@@ -125,7 +125,9 @@ def test_a_name_that_no_kernel_has_is_in_the_log(caplog: pytest.LogCaptureFixtur
 
 def test_a_template_counts_before_what_tuning_found() -> None:
     [one] = stitch().stitches
-    record = Record(Tuning(block=512), 0.1, 0.2, 90.0, 0.1, 1, True, one.kernel.name, "gpu")
+    record = Record(
+        in_blocks_of(512, one.chosen.pattern), 0.1, 0.2, 90.0, 0.1, 1, True, one.kernel.name, "gpu"
+    )
     tuned = Tuned({record_key(one.chosen.pattern.key, Options()): record})
     assert stitch(tuned).kernels[0].block == 512
     given = {one.kernel.name: one.kernel.template}

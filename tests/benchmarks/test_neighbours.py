@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from benchmarks import neighbours
 from benchmarks.neighbours import Point
-from fusionstitch.codegen.compared import SHARE
 from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.search.compared import SHARE
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.costmodel.devices import device
 from tests.codegen.regions import whole_of

@@ -329,11 +329,10 @@ def test_tune_needs_a_gpu(program: str, capsys: pytest.CaptureFixture) -> None:
 def test_tuned_results_travel_as_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    from fusionstitch.codegen.schedule.tuning import Tuning
     from fusionstitch.tuning.record import Entry, Record, read, to_json
 
     monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(tmp_path / "cache"))
-    entry = Entry("key", "v", Record(Tuning(block=64), 1.0, 2.0, 3.0, 1.5, 9, True, "fs_k", "H200"))
+    entry = Entry("key", "v", Record("cta_size=64;", 1.0, 2.0, 3.0, 1.5, 9, True, "fs_k", "H200"))
     there, back = tmp_path / "there.json", tmp_path / "back.json"
     there.write_text(to_json("h200", [entry]))
     assert (

@@ -62,9 +62,9 @@ add("cluster_cross_entropy", cross_entropy, normal(6, 2048, dtype=BF16), integer
     options=tuned(2, 256), shows=CLUSTER)  # fmt: skip
 add("cluster_one_sum", scaled, normal(9, 1031), options=tuned(8, 64), shows=CLUSTER)
 add("cluster_loops", scaled, normal(9, 1024), device=SMALL,
-    options=tuned(2, 128, persistent=True, blocks_per_sm=4), shows=(CLUSTER, " += 2)"))  # fmt: skip
+    options=tuned(2, 128, blocks_per_sm=4), blocks=4, shows=(CLUSTER, " += 2)"))  # fmt: skip
 add("cluster_loops_twice", jax.nn.softmax, normal(9, 1024), device=SMALL,
-    options=tuned(2, 128, persistent=True, blocks_per_sm=4), shows=(CLUSTER, " += 2)"))  # fmt: skip
+    options=tuned(2, 128, blocks_per_sm=4), blocks=4, shows=(CLUSTER, " += 2)"))  # fmt: skip
 add("cluster_pairs", without_largest, normal(4, 2050), options=tuned(2, 512), shows=CLUSTER)
 add("cluster_doubles", jax.nn.softmax, normal(4, 1500, dtype=np.float64), options=tuned(4, 64),
     shows=CLUSTER)  # fmt: skip

@@ -6,6 +6,7 @@ on testing what it is there for.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from fusionstitch.codegen.generate import CodegenOptions
+from fusionstitch.codegen.generate import CodegenOptions, plan_kernel
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.costmodel.devices import Device
 from tests.codegen.regions import DEFAULT, H200, SMALL, Case, lowered, whole
 
@@ -44,7 +46,7 @@ UNSHARED = CodegenOptions(sharing=False)
 
 @dataclass(frozen=True)
 class Program:
-    """`fun(*args)` as one kernel for `device`."""
+    """`fun(*args)` as one kernel for `device`, on so many `blocks` if it is said."""
 
     name: str
     fun: Callable[..., Any]
@@ -52,6 +54,7 @@ class Program:
     device: Device = H200
     options: CodegenOptions = DEFAULT
     shows: tuple[str, ...] = ()
+    blocks: int | None = None
 
     @property
     def wide(self) -> bool:
@@ -61,7 +64,12 @@ class Program:
     def case(self) -> Case:
         graph = lowered(self.fun, *self.args)
         args = [np.asarray(a) for a in jax.tree.leaves(self.args)]
-        return Case(whole(graph, f"k_{self.name}"), args, self.device, self.options)
+        region, options = whole(graph, f"k_{self.name}"), self.options
+        if self.blocks:
+            own = plan_kernel(region, self.device, options).template
+            said = re.sub(r"cta_num=\d+;", f"cta_num={self.blocks};", own)
+            options = replace(options, tuning=Tuning(), template=said)
+        return Case(region, args, self.device, options)
 
 
 CASES: dict[str, Program] = {}

@@ -16,7 +16,7 @@ TUNINGS = (
     Tuning(block=64, tile=2.0),
     Tuning(team=8, vector_bytes=8),
     Tuning(team=1024, row_registers=96),
-    Tuning(block=512, blocks_per_sm=2, persistent=True),
+    Tuning(block=512, blocks_per_sm=2),
     Tuning(block=128, team=1, row_registers=0, columns=8),
     Tuning(tile=0.5, parts=2.0, vector_bytes=4),
     Tuning(parts=0.0, merge=False, block=1024),
@@ -82,25 +82,6 @@ def test_the_default_changes_nothing() -> None:
     assert tuned.kernel() == case.kernel()
 
 
-def test_a_choice_is_plain_data() -> None:
-    tuning = Tuning(block=128, tile=2.0, persistent=True)
-    assert tuning.to_dict() == {"block": 128, "tile": 2.0, "persistent": True}
-    assert Tuning.from_dict(tuning.to_dict()) == tuning
-    assert str(tuning) == "block 128, tile 2.0, persistent True"
-    assert str(Tuning()) == "default schedule"
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"block": 48}, "power of two"),
-        ({"block": 128.0}, "Tuning.block cannot be 128.0"),
-        ({"team": -1}, "Tuning.team cannot be -1"),
-        ({"merge": 1}, "Tuning.merge cannot be 1"),
-        ({"tile": None}, "Tuning.tile cannot be None"),
-        ({"warps": 4}, "no schedule choice named warps"),
-    ],
-)
-def test_what_is_no_choice(fields: dict, message: str) -> None:
-    with pytest.raises(CodegenError, match=message):
-        Tuning.from_dict(fields)
+def test_blocks_are_powers_of_two() -> None:
+    with pytest.raises(CodegenError, match="power of two"):
+        Tuning(block=48)

@@ -345,8 +345,8 @@ def _overwrite(path: Path, place: int, data: bytes) -> None:
 def _record(us: str) -> str:
     """The text of a record with a time that is none."""
     return (
-        '{"tuning": {}, "tried": 1, "complete": true, "name": "k", "gpu": "g", "default_us": 1.0, '
-        f'"xla_us": 1.0, "model_us": 1.0, "us": {us}}}'
+        '{"template": "", "tried": 1, "complete": true, "name": "k", "gpu": "g", '
+        f'"default_us": 1.0, "xla_us": 1.0, "model_us": 1.0, "us": {us}}}'
     )
 
 
@@ -380,8 +380,8 @@ _faults(
             ))
             for name, record in [
                 ("no JSON", "{half"), ("null", "null"), ("a list", "[1]"), ("empty", "{}"),
-                ("a number", "7"), ("of other fields", '{"tuning": {"warp": 3}, "us": 1}'),
-                ("of other types", '{"tuning": 5, "us": "fast", "default_us": [], "tried": {}}'),
+                ("a number", "7"), ("of other fields", '{"template": "", "us": 1}'),
+                ("of other types", '{"template": 5, "us": "fast", "default_us": [], "tried": {}}'),
                 ("very deep", "[" * 100_000),
                 ("deep and whole", '{"a":' * 40_000 + "1" + "}" * 40_000),
                 ("a long integer", '{"us": ' + "9" * 5000 + "}"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fusionstitch.codegen.search import neighbours
 from fusionstitch.runtime.cache import Database
-from fusionstitch.tuning import neighbours
 
 
 @pytest.fixture
@@ -20,5 +21,11 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture(autouse=True)
 def few_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = {"block": (128, 512), "tile": (2.0,), "merge": (False,)}
-    monkeypatch.setattr(neighbours, "VALUES", few)
+    few = ("threads of a block", "blocks of a multiprocessor")
+    moves = {name: move if name in few else nothing for name, move in neighbours.MOVES.items()}
+    monkeypatch.setattr(neighbours, "MOVES", moves)
+
+
+def nothing(*_: Any) -> Iterator[None]:
+    """A move that leads nowhere."""
+    yield from ()

@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
+from fusionstitch.codegen.generate import CodegenOptions, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.rewrite.region import region
+from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.compiler.built import Built
-from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.errors import MeasureError, ToolchainError
 from fusionstitch.options import Options
+from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.outcome import TuneReport
@@ -32,6 +36,12 @@ def lowered(fun: Callable = mixed, *shapes: jax.ShapeDtypeStruct) -> bytes:
     lowered = jax.jit(fun).lower(*(shapes or (SHAPE,)))
     data: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     return data
+
+
+def in_blocks_of(threads: int, pattern: Pattern, on: Device = H200) -> str:
+    """The template of a pattern's kernel in blocks of so many threads."""
+    part = region("wide", pattern.ops, pattern.inputs, pattern.outputs)
+    return plan_kernel(part, on, CodegenOptions(tuning=Tuning(block=threads))).template
 
 
 def build(kernels: Sequence[Kernel]) -> list[Built | ToolchainError]:

@@ -7,27 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.errors import OptionError
 from fusionstitch.options import Options
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning import record, tuned
-from fusionstitch.tuning.neighbours import combined, neighbours, possible
 from fusionstitch.tuning.outcome import spearman
 from fusionstitch.tuning.record import Entry, Record, from_json, record_key, to_json
 from tests.tuning.stubs import H200
 
 
-def of(us: float, **choice: int) -> Record:
-    return Record(Tuning(**choice), us, 9.0, 20.0, 7.0, 3, True, "fs_kernel", "stub")
+def of(us: float, template: str = "") -> Record:
+    return Record(template, us, 9.0, 20.0, 7.0, 3, True, "fs_kernel", "stub")
 
 
 def test_a_file_gives_back_what_was_written() -> None:
-    entries = (Entry("a", "v1", of(1.0, block=64)), Entry("b", "v1", of(2.0)))
+    entries = (Entry("a", "v1", of(1.0, "cta_size=64;")), Entry("b", "v1", of(2.0)))
     text = to_json("h200", reversed(entries))
     assert from_json(text, "it") == ("h200", entries)
     assert to_json("h200", from_json(text, "it")[1]) == text
-    assert json.loads(text)["results"][0]["tuning"] == {"block": 64}
+    assert json.loads(text)["results"][0]["template"] == "cta_size=64;"
 
 
 @pytest.mark.parametrize(
@@ -35,9 +33,10 @@ def test_a_file_gives_back_what_was_written() -> None:
     [
         ("", "it holds no tuned results"),
         ("[]", "it holds no tuned results"),
-        ('{"format": 99}', "it has format 99, this version reads 1"),
-        ('{"format": 1, "device": "h200", "results": [{}]}', "KeyError"),
-        (to_json("h200", [Entry("a", "v", of(1.0))]).replace("{}", '{"warp": 1}'), "named warp"),
+        ('{"format": 99}', "it has format 99, this version reads 2"),
+        ('{"format": 1, "device": "h200", "results": []}', "export the results again"),
+        ('{"format": 2, "device": "h200", "results": [{}]}', "KeyError"),
+        (to_json("h200", [Entry("a", "v", of(1.0))]).replace("1.0", "NaN"), "no times"),
     ],
 )
 def test_what_is_no_file_of_results(text: str, message: str) -> None:
@@ -61,7 +60,7 @@ def test_what_cannot_be_read_is_as_if_it_were_not_there(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuned, "shipped", lambda device: ())
-    database.put_tuned("a", "h200", "v", {"tuning": {"warps": 3}})
+    database.put_tuned("a", "h200", "v", {**of(1.0).to_dict(), "us": 0})
     database.put_tuned("b", "h200", "v", {})
     assert tuned.load(H200, database) is tuned.NOTHING
 
@@ -74,7 +73,7 @@ def test_results_are_shipped(database: Database) -> None:
 
 def test_the_token_follows_the_content(database: Database) -> None:
     assert tuned.NOTHING.token == ""
-    one, two = tuned.Tuned({"a": of(1.0)}), tuned.Tuned({"a": of(1.0, block=64)})
+    one, two = tuned.Tuned({"a": of(1.0)}), tuned.Tuned({"a": of(1.0, "cta_size=64;")})
     assert one.token
     assert one.token == tuned.Tuned({"a": of(1.0)}).token
     assert one.token != two.token
@@ -95,29 +94,6 @@ def test_shipped_results_can_be_read() -> None:
         device, entries = record.read(path)
         assert device == path.stem
         assert entries
-
-
-def test_neighbours_differ_in_one_choice() -> None:
-    start = Tuning(block=512)
-    found = list(neighbours(start, H200))
-    assert Tuning() in found
-    assert start not in found
-    for one in found:
-        before, after = start.to_dict(), one.to_dict()
-        names = before.keys() | after.keys()
-        assert sum(before.get(n) != after.get(n) for n in names) == 1
-
-
-def test_impossible_blocks_are_no_neighbours() -> None:
-    assert not possible(Tuning(block=2048), H200)
-    assert not possible(Tuning(block=1024, blocks_per_sm=4), H200)
-    assert possible(Tuning(block=1024, blocks_per_sm=2), H200)
-
-
-def test_improvements_are_tried_together() -> None:
-    better = [Tuning(block=64), Tuning(tile=2.0), Tuning(block=128)]
-    found = list(combined(Tuning(), better))
-    assert found == [Tuning(block=64, tile=2.0), Tuning(block=128, tile=2.0)]
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from fusionstitch.codegen import decisions
-from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.compiler import core
 from fusionstitch.compiler.stitched import Stitched
-from fusionstitch.errors import CodegenError
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.options import Options
 from fusionstitch.runtime.cache import Database
@@ -38,7 +35,8 @@ def test_the_fastest_schedule_is_found_and_followed(database: Database) -> None:
     report = tuned_by([Stub(blocks_of_512_win)], database)
     records = [r.record for r in report.results if r.record]
     assert {(r.us, r.xla_us) for r in records} == {(5.0, 100.0)}
-    assert {r.tuning.block for r in records if r.default_us == 10.0} == {512}
+    assert all("cta_size=512;" in r.template for r in records if r.default_us == 10.0)
+    assert any(r.default_us == 10.0 for r in records)
     assert report.complete
     stitched = planned(database)
     assert {k.block for k in stitched.kernels} == {512}
@@ -96,7 +94,7 @@ def test_a_schedule_that_computes_something_else_is_not_used(
 ) -> None:
     wrong = Stub(blocks_of_512_win, differs=lambda kernel: 0.5 if kernel.block == 512 else 0.0)
     report = tuned_by([wrong], database)
-    assert all(r.record and r.record.tuning.block != 512 for r in report.results)
+    assert all(r.record and "cta_size=512;" not in r.record.template for r in report.results)
     assert "this is a defect, and it is not used" in caplog.text
 
 
@@ -142,31 +140,20 @@ def test_a_tie_of_the_model_is_measured(database: Database) -> None:
     assert (chosen.modelled_us, chosen.xla_us) == (60.0, 70.0)
 
 
-def impossible(planned):
-    """As `planned`, but blocks of 1024 threads are refused."""
-
-    def refuse(choice, device):
-        if choice.block == 1024:
-            raise CodegenError("Blocks of 1024 threads cannot be.")
-        return planned(choice, device)
-
-    return refuse
-
-
-def test_a_choice_of_other_versions_that_does_not_fit_is_dropped(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("text", ["cta_size=48;", "nothing", "cta_size=256; x[GRID];"])
+def test_a_template_of_other_versions_that_does_not_fit_is_dropped(
+    database: Database, text: str
 ) -> None:
     tuned_by([Stub(blocks_of_512_win)], database)
     results = tuned.load(H200, database)
 
-    def sources(tuning: Tuning) -> list[str]:
-        records = {k: dataclasses.replace(r, tuning=tuning) for k, r in results.records.items()}
+    def sources(template: str) -> list[str]:
+        records = {k: dataclasses.replace(r, template=template) for k, r in results.records.items()}
         stitched = core.stitch(lowered(), Options(), H200, build, tuned=tuned.Tuned(records))
         assert stitched.fallbacks == ()
         return [kernel.source for kernel in stitched.kernels]
 
-    monkeypatch.setattr(decisions, "planned", impossible(decisions.planned))
-    assert sources(Tuning(block=1024)) == sources(Tuning())
+    assert sources(text) == sources("")
 
 
 def test_the_report_is_plain_data(database: Database) -> None:
@@ -177,7 +164,7 @@ def test_the_report_is_plain_data(database: Database) -> None:
     )
     assert {"name", "count", "record", "points", "rank_correlation"} <= set(data["results"][0])
     assert "rank correlation" in str(report)
-    templates = [result["template"] for result in data["results"] if result["record"]["tuning"]]
+    templates = [one for result in data["results"] if (one := result["record"]["template"])]
     assert templates
     assert all("cta_size=512;" in template for template in templates)
     assert "    cta_size=512;" in str(report)

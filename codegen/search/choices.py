@@ -32,7 +32,7 @@ def choice_of(plan: KernelPlan) -> Choice:
         plan.block,
         tuple(tuple(map(_group, phase)) for phase in plan.phases),
         plan.cluster,
-        tuning=replace(plan.tuning, blocks_per_sm=None, persistent=False),
+        tuning=replace(plan.tuning, blocks_per_sm=None),
     )
 
 

@@ -12,19 +12,15 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
-from fusionstitch.codegen.decisions import settle
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.ir.walk import every
-from fusionstitch.codegen.nearby import alike, choice_of, regrouped, resized
-from fusionstitch.codegen.schedule.choice import Choice, elements
-from fusionstitch.codegen.schedule.schedule import KernelPlan
-from fusionstitch.codegen.schedule.split import possible_parts
+from fusionstitch.codegen.schedule.choice import elements
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.scheduled import Scheduled
-from fusionstitch.codegen.settings import Settings, Way
-from fusionstitch.codegen.watch import NOBODY
-from fusionstitch.codegen.ways import split_so
-from fusionstitch.costmodel.account import Account
+from fusionstitch.codegen.search.choices import alike, choice_of
+from fusionstitch.codegen.search.descent import descend
+from fusionstitch.codegen.search.neighbours import Focus, moved
+from fusionstitch.codegen.settings import Settings
 from fusionstitch.costmodel.account_time import (
     account_us,
     least_us,
@@ -41,8 +37,9 @@ LEAST_US = 10.0
 #: Kernels of more groups are not compared: their sums have been dealt the blocks that there are by
 #: default (`schedule/shares.py`), and lowering them several times takes long.
 MOST_GROUPS = 16
-#: Schedules that are looked at near one.
-MOST = 16
+#: Moves that are tried first, and those of which so many are tried.
+SPLITS = ("parts of sums",)
+CHOICES, MOST = ("threads of a block", "blocks of a multiprocessor", "teams and tiles"), 14
 #: How often the fastest one so far is gone on from.
 STEPS = 3
 #: Nodes of the statements of all schedules of a kernel that are looked at: lowering so many takes a
@@ -50,8 +47,6 @@ STEPS = 3
 MOST_NODES = 40_000
 #: What a step has to take at most of what there was.
 WORTH = 0.98
-#: Factors for the parts of split sums.
-PARTS = (2.0, 0.5)
 #: What another schedule has to take at most, as a share of the default's time: what came of it is
 #: in docs/benchmarks.md, "Kernels before and after a change".
 SHARE = 0.95
@@ -72,17 +67,17 @@ def fastest(first: Draft, settings: Settings) -> Draft:
     bound = least_us(replace(first.account.work, l2_bytes=0), device)
     if times[0] < LEAST_US or bound >= SHARE * times[0]:
         return first
-    best, share = first, 1.0
     left = MOST_NODES // sum(1 for _ in every((*first.lowered.body, *first.lowered.functions)))
     seen: Seen = {first.scheduled.template: True}
-    for _ in range(STEPS):
-        tried = list(islice(_drafts(best, settings, seen), left))
-        left -= len(tried)
-        found = [(_share(_times(one, device), times), one) for one in tried if one is not None]
-        least, near = min(found, key=lambda each: each[0], default=(share, best))
-        if least >= WORTH * share:
-            break
-        best, share = near, least
+
+    def near(one: Draft) -> Iterator[tuple[float, Draft]]:
+        nonlocal left
+        for other in islice(_drafts(one, settings, seen), left):
+            left -= 1
+            if other is not None:
+                yield _share(_times(other, device), times), other
+
+    share, best = descend(first, 1.0, near, worth=WORTH, steps=STEPS)
     return replace(best, default_us=times[0]) if share < SHARE else first
 
 
@@ -112,39 +107,19 @@ def _drafts(of: Draft, settings: Settings, seen: Seen) -> Iterator[Draft | None]
 
 
 def others(of: Draft, settings: Settings) -> Iterator[Scheduled]:
-    """The schedules near one, as far as they fit the device: `MOST` at most are tried."""
-    own = of.scheduled
-    yield from _split(own, settings)
-    for choice in islice(_choices(own.plan, of.account, settings.device), MOST - len(PARTS)):
-        with suppress(CodegenError):
-            other = settle(own.graph, choice, settings, Way.MERGE, NOBODY)
-            yield replace(other, splits=own.splits, before=own.before)
+    """The schedules near one: with other parts of sums, other blocks, and other tiles and teams
+    where most of the time goes."""
+    own, focus = of.scheduled, _heaviest(of, settings.device)
+    yield from filter(None, moved(own, settings, SPLITS, focus))
+    yield from filter(None, islice(moved(own, settings, CHOICES, focus), MOST))
 
 
-def _split(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
-    """The same with its sums split into more or fewer parts."""
-    if own.before is None:
-        return
-    ops = {op.id: op for op in own.before if op.id in own.splits}
-    for factor in PARTS:
-        scaled = {
-            i: replace(split, parts=possible_parts(ops[i], max(2, round(split.parts * factor))))
-            for i, split in own.splits.items()
-        }
-        if ops and scaled != own.splits:
-            with suppress(CodegenError):
-                yield split_so(own.before, scaled, settings, Way.MERGE, NOBODY)
-
-
-def _choices(plan: KernelPlan, account: Account, device: Device) -> Iterator[Choice]:
-    """Other blocks, and other tiles and teams where most of the time goes: in the group that visits
-    most elements of the phase that takes longest, and in those that are as it is."""
-    base = choice_of(plan)
-    yield from resized(base, reach=1)
-    if plan.blocks_per_sm and plan.blocks_per_sm > 1:
-        yield replace(base, blocks_per_sm=plan.blocks_per_sm // 2)
+def _heaviest(of: Draft, device: Device) -> Focus:
+    """The group that visits most elements of the phase that takes longest, and those that are as it
+    is."""
+    base, account = choice_of(of.scheduled.plan), of.account
     times = list(phases_us(account, device, missed_again(account, device)))
     longest = max(range(len(base.phases)), key=times.__getitem__)
     groups = base.phases[longest]
     heaviest = max(range(len(groups)), key=lambda n: elements(groups[n].group))
-    yield from regrouped(base, longest, alike(groups, heaviest), reach=1)
+    return Focus(longest, alike(groups, heaviest))
