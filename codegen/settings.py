@@ -25,6 +25,7 @@ class CodegenOptions:
     autotuner's choices. `overwrites`: pairs of an output and an input whose buffer that output
     should end up in; a schedule may let it happen, which `Kernel.in_place` tells, or not.
     `compared`: whether schedules near the default one are looked at (`compared.py`).
+    `check`: whether statements are verified after each pass, which changes no text.
     """
 
     numerics: str = "default"
@@ -33,6 +34,7 @@ class CodegenOptions:
     tuning: Tuning = DEFAULT
     overwrites: tuple[tuple[int, int], ...] = ()
     compared: bool = True
+    check: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
