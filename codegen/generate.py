@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from fusionstitch.codegen.compared import fastest
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
@@ -18,7 +21,10 @@ from fusionstitch.codegen.ways import first_that_works
 from fusionstitch.codegen.while_loops.flat import has_loop
 from fusionstitch.codegen.while_loops.generate import Looped, plan_loops
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
+
+T = TypeVar("T")
 
 
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
@@ -67,6 +73,26 @@ def generate(
         return found.kernel()
 
     return first_that_works(graph, settings, written, watch)
+
+
+def tuned_or_default(
+    make: Callable[[Graph, Device, CodegenOptions], T],
+    graph: Graph,
+    device: Device,
+    options: CodegenOptions,
+    insisted: bool = True,
+) -> T:
+    """What `make` gives of a region; with the default tuning where that of the options is refused,
+    since it may be another version's. A template is `insisted` on, or left out with the tuning.
+    Raises CodegenError where the default is refused, too."""
+    try:
+        return make(graph, device, options)
+    except CodegenError:
+        template = options.template if insisted else None
+        plain = replace(options, tuning=DEFAULT, template=template)
+        if plain == options:
+            raise
+        return make(graph, device, plain)
 
 
 def _planned_loops(graph: Graph, device: Device, options: CodegenOptions, watch: Watch) -> Looped:

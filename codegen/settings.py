@@ -7,6 +7,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.loops.stages import NOTHING, Stream
 from fusionstitch.codegen.schedule.parser import parse_template
 from fusionstitch.codegen.schedule.split import Splits
 from fusionstitch.codegen.schedule.template import Template
@@ -47,6 +48,8 @@ class Settings:
     template: Template | None = None
     #: the sums that become several, by op id
     splits: Splits = field(default_factory=dict)
+    #: the chains of dots that are streamed, of the region as it is now
+    stream: Stream = NOTHING
     #: of which ops the parameters that loops carry have the values, by their numbers
     becomes: Mapping[int, Sequence[Op]] = field(default_factory=dict)
 

@@ -7,12 +7,11 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from fusionstitch.codegen.generate import CodegenOptions, Draft, Looped, generate
+from fusionstitch.codegen.generate import CodegenOptions, Draft, Looped, generate, tuned_or_default
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
-from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.compiler import override
 from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.costmodel.devices import Device
@@ -27,7 +26,6 @@ from fusionstitch.tuning.tuned import Tuned
 if TYPE_CHECKING:
     from fusionstitch.codegen.snapshots.snapshots import Snapshot
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 #: The (output, input) pairs whose memory a kernel shares.
@@ -87,31 +85,15 @@ class Kernels:
 
         check()
         part, settings = self.part(name, pattern, over)
-        return _tuned_or_not(snapshots, part, self.device, settings)
+        return tuned_or_default(snapshots, part, self.device, settings)
 
 
 def _generated(part: Graph, device: Device, settings: CodegenOptions) -> Kernel | str:
     """The kernel of a region, or why there is none."""
     try:
-        return _tuned_or_not(generate, part, device, settings)
+        return tuned_or_default(generate, part, device, settings)
     except CodegenError as error:
         return str(error)
     except Exception as error:  # a defect in one pattern must not cost the others
         logger.debug("code generation of %s failed", part.name, exc_info=True)
         return reason(error)
-
-
-def _tuned_or_not(
-    make: Callable[[Graph, Device, CodegenOptions], T],
-    part: Graph,
-    device: Device,
-    settings: CodegenOptions,
-) -> T:
-    """What `make` gives, with the default schedule where the tuned one is refused."""
-    try:
-        return make(part, device, settings)
-    except CodegenError:
-        if settings.tuning == DEFAULT:
-            raise
-        # tuned with other versions
-        return make(part, device, dataclasses.replace(settings, tuning=DEFAULT))

@@ -8,9 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from fusionstitch.codegen.drafts import Draft
-from fusionstitch.codegen.generate import Looped, compared, draft
+from fusionstitch.codegen.generate import Looped, compared, draft, tuned_or_default
 from fusionstitch.codegen.rewrite.region import region
-from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.costmodel.devices import Device
@@ -146,13 +145,8 @@ class GraphPlanner:
         """The kernel of a pattern, as far as its account needs it. Raises CodegenError."""
         name = kernel_name(pattern.ops, pattern.key)
         part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
-        try:
-            return draft(part, self.device, settings)
-        except CodegenError:
-            if settings.template is None and settings.tuning == DEFAULT:
-                raise
-            # what a template asks for is refused where its kernel is made, with the reason
-            return draft(part, self.device, replace(settings, tuning=DEFAULT, template=None))
+        # what a template asks for is refused where its kernel is made, with the reason
+        return tuned_or_default(draft, part, self.device, settings, insisted=False)
 
     def _forget(self) -> None:
         """Keeps the kernels of what is chosen, and no others: large programs have thousands."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fusionstitch.codegen.generate import generate, tuned_or_default
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.cases import CASES
@@ -67,6 +68,19 @@ def test_a_tuned_kernel_is_near_the_float64_run(
 def test_a_choice_whose_kernel_does_not_fit_is_refused(name: str) -> None:
     with pytest.raises(CodegenError, match="do not fit into shared memory"):
         _tuned(name, CHOSEN[name]).kernel()
+
+
+def test_the_default_is_taken_where_a_choice_is_refused() -> None:
+    """But a template that is insisted on is followed in any case."""
+    case = _tuned(name := min(TOO_LARGE), CHOSEN[name])
+    plain = replace(case, options=replace(case.options, tuning=Tuning())).kernel()
+    quick = replace(case.options, compared=False)
+    assert tuned_or_default(generate, case.graph, case.device, quick).source == plain.source
+    wrong = replace(quick, template=CASES["softmax_1000"].case().kernel().template)
+    with pytest.raises(CodegenError):
+        tuned_or_default(generate, case.graph, case.device, wrong)
+    left = tuned_or_default(generate, case.graph, case.device, wrong, insisted=False)
+    assert left.source == plain.source
 
 
 @pytest.mark.parametrize("number", range(len(TUNINGS)))
