@@ -12,7 +12,8 @@ from fusionstitch.codegen.count.account import account
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
-from fusionstitch.codegen.ir.passes import PASSES
+from fusionstitch.codegen.ir.names import Names
+from fusionstitch.codegen.ir.passes import LOWERED, PASSES, checked
 from fusionstitch.codegen.ir.printer import function, lines
 from fusionstitch.codegen.ir.spelling import type_text
 from fusionstitch.codegen.ir.types import PointerTo, computed
@@ -39,29 +40,39 @@ class Written:
     Attributes:
         lowered: the statements
         graphs: what they compute, in their order
+        names: the identifiers that they have in use
         scratch: the shapes of the kernel's own buffers
         cooperative: whether all blocks wait for each other
         in_place: (output, input) pairs that may share memory
-        names: the names of buffers by what lies in them, where somebody asks for that
+        slots: the names of buffers by what lies in them, where somebody asks for that
     """
 
     lowered: Lowered
     graphs: Sequence[Graph]
+    names: Names
     scratch: Sequence[Shape] = ()
     cooperative: bool = False
     in_place: tuple[tuple[int, int], ...] = ()
-    names: Mapping[Any, str] = field(kw_only=True, default_factory=dict)
+    slots: Mapping[Any, str] = field(kw_only=True, default_factory=dict)
 
-    def passed(self, watch: Watch = NOBODY, left_out: Sequence[str] = ()) -> Written:
-        """The same after all passes over statements, but for those that are left out by name."""
-        lowered = self.lowered
+    def passed(
+        self, watch: Watch = NOBODY, left_out: Sequence[str] = (), check: bool = False
+    ) -> Written:
+        """The same after all passes over statements, but for those that are left out by name. With
+        `check`, PassError is raised for the first after which a rule of kernels is broken."""
+        lowered, names = self.lowered, self.names.copied()
+        if check:
+            checked(lowered, LOWERED)
         for one in PASSES:
-            if one.name in left_out:
+            if one.name in left_out or not one.applies(lowered):
                 continue
-            before, lowered = lowered, one.run(lowered)
-            if lowered is not before:
-                watch.lowered(lowered, one.name, one.about)
-        return replace(self, lowered=lowered)
+            before, lowered = lowered, one.run(lowered, names)
+            if lowered is before:
+                continue
+            watch.lowered(lowered, one.name, one.about)
+            if check:
+                checked(lowered, one.name)
+        return replace(self, lowered=lowered, names=names)
 
     def account(self, device: Device, trips: int = 1) -> Account:
         """What the statements do; a loop that the data ends is said to have so many `trips`."""

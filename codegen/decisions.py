@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fusionstitch.codegen.dots.chains import find_streams
 from fusionstitch.codegen.dots.groups import tile_dots
 from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.loops.caching import cache_values
 from fusionstitch.codegen.loops.groups import Group, form_groups
 from fusionstitch.codegen.loops.stages import (
-    NOTHING,
     Meeting,
     Stage,
     Stream,
@@ -64,8 +62,7 @@ def decide(graph: Graph, settings: Settings, way: Way, watch: Watch) -> Schedule
     """The schedule of a rewritten region on `way`. Raises CodegenError if there is none."""
     device = settings.device
     done = watch.decided
-    stream = done("stream", find_streams(graph, device) if way is Way.STREAM else NOTHING)
-    template = settings.template
+    stream, template = settings.stream, settings.template
     if template is not None and template.phases:
         choice = done("choice", follow(template, graph, stream, device))
     else:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from fusionstitch.codegen.assembly import Written, assembled, ops_after_rewriting
 from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.passes import LOWERED
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.lower.program import written
 from fusionstitch.codegen.scheduled import Scheduled
@@ -39,8 +40,8 @@ class Draft:
     ) -> Draft:
         """The draft of a schedule. Raises CodegenError."""
         first = written(scheduled, options.numerics)
-        watch.lowered(first.lowered, "lowered", "what the schedule became")
-        return cls(scheduled, first.passed(watch), options, device)
+        watch.lowered(first.lowered, LOWERED, "what the schedule became")
+        return cls(scheduled, first.passed(watch, check=options.check), options, device)
 
     @property
     def template(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fusionstitch.codegen.dots.chains import find_streams, without_factors
+from fusionstitch.codegen.dots.chains import without_factors
 from fusionstitch.codegen.invariants import check_region
 from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.codegen.rewrite.expansions import expand
@@ -57,7 +57,7 @@ def _reduce_strength(graph: Graph, settings: Settings) -> Graph:
 
 
 def _free_streams(graph: Graph, settings: Settings) -> Graph:
-    return without_factors(graph, find_streams(graph, settings.device))
+    return without_factors(graph, settings.stream)
 
 
 def _split(graph: Graph, settings: Settings) -> Graph:

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fusionstitch.codegen.loops.stages import NOTHING, Stream
 from fusionstitch.codegen.schedule.parser import parse_template
 from fusionstitch.codegen.schedule.split import Splits
 from fusionstitch.codegen.schedule.template import Template
@@ -26,6 +27,7 @@ class CodegenOptions:
     `overwrites`: pairs of an output and an input whose buffer that output should end up in; a
     schedule may let it happen, which `Kernel.in_place` tells, or not.
     `compared`: whether schedules near the default one are looked at (`search/compared.py`).
+    `check`: whether statements are verified after each pass, which changes no text.
     """
 
     numerics: str = "default"
@@ -35,6 +37,7 @@ class CodegenOptions:
     tuning: Tuning = DEFAULT
     overwrites: tuple[tuple[int, int], ...] = ()
     compared: bool = True
+    check: bool = field(default=False, compare=False)
 
     @property
     def attempts(self) -> tuple[CodegenOptions, ...]:
@@ -56,6 +59,8 @@ class Settings:
     template: Template | None = None
     #: the sums that become several, by op id
     splits: Splits = field(default_factory=dict)
+    #: the chains of dots that are streamed, of the region as it is now
+    stream: Stream = NOTHING
     #: of which ops the parameters that loops carry have the values, by their numbers
     becomes: Mapping[int, Sequence[Op]] = field(default_factory=dict)
 

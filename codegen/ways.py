@@ -9,6 +9,7 @@ from typing import TypeVar
 from fusionstitch.codegen.decisions import decide, decide_splits
 from fusionstitch.codegen.dots.chains import find_streams
 from fusionstitch.codegen.loops.nesting import check_nesting
+from fusionstitch.codegen.loops.stages import NOTHING
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.schedule.clusters import has_long_rows
 from fusionstitch.codegen.schedule.split import Splits
@@ -30,6 +31,7 @@ def first_that_works(
     graph = rewritten(graph, settings, None, watch)
     _check_writable(graph)
     refused: CodegenError | None = None
+    settings = _with_streams(graph, settings)
     for way in _possible(graph, settings):
         watch.way(way)
         try:
@@ -50,8 +52,15 @@ def split_so(graph: Graph, splits: Splits, settings: Settings, way: Way, watch: 
     """The schedule on a way of a region that is rewritten but for what each way does, with these of
     its sums split. Raises CodegenError."""
     own = replace(settings, splits=splits)
-    scheduled = decide(rewritten(graph, own, way, watch), own, way, watch)
-    return replace(scheduled, splits=splits, before=graph)
+    after = rewritten(graph, own, way, watch)
+    own = _with_streams(after, own) if way is Way.STREAM else replace(own, stream=NOTHING)
+    return replace(decide(after, own, way, watch), splits=splits, before=graph)
+
+
+def _with_streams(graph: Graph, settings: Settings) -> Settings:
+    """The settings for a region as it is now: what its dots are a chain of has other numbers after
+    each pass."""
+    return replace(settings, stream=find_streams(graph, settings.device))
 
 
 def _check_writable(graph: Graph) -> None:
@@ -74,7 +83,7 @@ def _possible(graph: Graph, settings: Settings) -> list[Way]:
         return [Way.STREAM if template.streams else Way.MERGE, *[Way.APART] * bool(template.flat)]
     merge = options.tuning.merge
     possible = {
-        Way.STREAM: merge and not settings.strict and bool(find_streams(graph, device).dots),
+        Way.STREAM: merge and not settings.strict and bool(settings.stream.dots),
         Way.SHARE: merge and has_long_rows(graph, device, options.tuning),
         Way.MERGE: merge,
         Way.APART: True,

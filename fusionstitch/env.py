@@ -139,7 +139,8 @@ CHECK: Variable[bool] = Variable(
     False,
     _flag,
     "1 or 0",
-    "Emulated kernels fail at races and at reads of what nothing wrote; they run slower.",
+    "Kernels are verified after each pass; emulated ones fail at races and at reads of what "
+    "nothing wrote, and run slower.",
 )
 DELAYS: Variable[bool] = Variable(
     PREFIX + "DELAYS",

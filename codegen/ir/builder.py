@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fusionstitch.codegen.ir.expressions import Expr
+from fusionstitch.codegen.ir.names import Names
 from fusionstitch.codegen.ir.statements import (
     Branch,
     For,
@@ -21,7 +22,6 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 from fusionstitch.codegen.ir.types import Type
-from fusionstitch.codegen.text.source import identifier
 from fusionstitch.hlo.errors import CodegenError
 
 
@@ -51,7 +51,7 @@ class Writer:
     def __init__(self) -> None:
         self.chain: list[Open] = [Open()]
         self.depth_of: dict[str, int] = {}
-        self._names: dict[str, int] = {}
+        self.names = Names()
         self._written = 0
         self._most: float = math.inf
 
@@ -171,12 +171,7 @@ class Writer:
 
     def name(self, wanted: str) -> str:
         """A C identifier like `wanted` that is not used yet in this kernel."""
-        name = identifier(wanted)
-        while count := self._names.get(name, 0):
-            self._names[name] = count + 1
-            name = f"{name}_{count}"
-        self._names[name] = 1
-        return name
+        return self.names.new(wanted)
 
     @property
     def body(self) -> tuple[Statement, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import Function, Statement
+from fusionstitch.codegen.ir.statements import For, Function, Statement, While
 from fusionstitch.codegen.ir.types import Record, Scalar
 
 
@@ -34,10 +34,27 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Iterations:
+    """How a kernel runs its loops over iterations: threads of a `scope` go through each iteration
+    together, and each has so many `registers` left for what iterations share. These loops stand
+    right in the body, and are those without a counter or with one of the `counters`."""
+
+    scope: Scope
+    registers: int
+    counters: frozenset[str]
+
+    def are(self, one: Statement) -> bool:
+        """Whether a statement right in the body is one of these loops."""
+        counted = isinstance(one, For) and one.variable in self.counters
+        return counted or isinstance(one, While)
+
+
+@dataclass(frozen=True)
 class Lowered:
     """A kernel's buffers in the order of its parameters, and its tables; its own functions; its
     statements; threads of a block, blocks of a cluster and of the grid, bytes of shared memory; how
-    many blocks registers have to suffice for on a multiprocessor, 0 where nothing is asked."""
+    many blocks registers have to suffice for on a multiprocessor, 0 where nothing is asked; how its
+    loops over iterations run, if threads go through them together."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -48,6 +65,7 @@ class Lowered:
     grid: int
     shared: int
     per_sm: int = 0
+    iterations: Iterations | None = None
 
     @property
     def bounds(self) -> str:

@@ -63,6 +63,7 @@ def written(scheduled: Scheduled, numerics: str) -> Written:
     return Written(
         lowered,
         [graph],
+        writer.names,
         scratch=tuple(buffer.shape for buffer in own_buffers),
         cooperative=plan.cooperative,
         in_place=in_place(graph, plan),

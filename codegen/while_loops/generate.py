@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.assembly import Written, assembled, ops_after_rewriting
-from fusionstitch.codegen.ir.passes import VECTORS
+from fusionstitch.codegen.ir.passes import EARLY, LOWERED, VECTORS
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.schedule.tuning import Tuning
@@ -29,7 +29,7 @@ from fusionstitch.codegen.while_loops.trips import turns
 from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.facts import KernelFacts
-from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.errors import CodegenError, PassError
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.trips import UNKNOWN_TRIPS
 
@@ -124,6 +124,8 @@ def plan_loops(
             form = _formed(name, flat.copied(), settings, asked)
             found[name] = _compared(region, form, settings)
         except CodegenError as error:
+            if settings.options.check and isinstance(error, PassError):
+                raise  # no other form hides the defect
             refused.append(error)
     if not found:
         raise CodegenError(" ".join(dict.fromkeys(map(str, refused))))
@@ -134,12 +136,8 @@ def plan_loops(
         promising = [one for one in found.values() if one.us < PROMISING * best.us]
         sized = [_sized(one, flat, settings) for one in promising]
         best = min([best, *sized], key=lambda one: one.us)
-    form, begun = best.form, best.begun
-    if isinstance(form, Phased) and form.alone:
-        begun = write_phased(form, settings, ahead=True)
-    if watch is not NOBODY:
-        watch.lowered(begun.lowered, "lowered", "what the loops became")
-    return replace(_looped(region, form, begun, settings, watch), asked=asked)
+    watch.lowered(best.begun.lowered, LOWERED, "what the loops became")
+    return replace(_looped(region, best.form, best.begun, settings, watch), asked=asked)
 
 
 def other_forms(of: Looped) -> Iterator[Looped]:
@@ -217,7 +215,8 @@ def _compared(region: Graph, form: Form, settings: Settings) -> Looped:
     blocks that work alone, with no loads on their way, since what forms take was found where
     threads read element by element, when they need it."""
     begun = write_rows(form, settings) if isinstance(form, InRows) else write_phased(form, settings)
-    return _looped(region, form, begun, settings, left_out=(VECTORS,))
+    alone = isinstance(form, Phased) and form.alone
+    return _looped(region, form, begun, settings, left_out=(VECTORS, *[EARLY] * alone))
 
 
 def _looped(
@@ -229,7 +228,7 @@ def _looped(
     left_out: Sequence[str] = (),
 ) -> Looped:
     """A region's loops in a form, and what its kernel does after the passes."""
-    written = begun.passed(watch, left_out)
+    written = begun.passed(watch, left_out, settings.options.check)
     counted = written.account(settings.device, UNKNOWN_TRIPS)
     rows = form.rows.count if isinstance(form, InRows) else 0
     told = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])

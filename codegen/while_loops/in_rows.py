@@ -63,11 +63,13 @@ def in_rows(flat: Flat, settings: Settings) -> InRows:
 def write_rows(form: InRows, settings: Settings) -> Written:
     """The statements of the loops. Raises CodegenError where a value has no place."""
     pairs = row_by_row(form.flat, form.rows)
-    return Written(_lowered(form, settings, pairs), [form.flat.graph], in_place=pairs)
+    writer = Writer()
+    lowered = _lowered(form, settings, pairs, writer)
+    return Written(lowered, [form.flat.graph], writer.names, in_place=pairs)
 
 
-def _lowered(form: InRows, settings: Settings, in_place: Pairs) -> Lowered:
-    flat, graph, writer = form.flat, form.flat.graph, Writer()
+def _lowered(form: InRows, settings: Settings, in_place: Pairs, writer: Writer) -> Lowered:
+    flat, graph = form.flat, form.flat.graph
     writer.name(graph.name)
     inputs = [writer.name(p.name or "input") for p in graph.parameters[: flat.inputs]]
     roots = graph.root.operands[: flat.outputs]

@@ -24,11 +24,11 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     number,
 )
-from fusionstitch.codegen.ir.kernel import Buffer, Lowered
+from fusionstitch.codegen.ir.kernel import Buffer, Iterations, Lowered
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Barrier, For, If, Leave, Shared, Store, Swap, While
-from fusionstitch.codegen.ir.types import BOOL, INT, LONG, Raw, Record, Scalar, stored
+from fusionstitch.codegen.ir.types import BOOL, INT, LONG, stored
 from fusionstitch.codegen.lower.access import as_computed
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.context import Context, Locations, Part
@@ -39,8 +39,6 @@ from fusionstitch.codegen.memory.inplace import pairs, read_by_owners
 from fusionstitch.codegen.memory.scratch import in_memory, scratch_buffers
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.text.expressions import literal
-from fusionstitch.codegen.while_loops.hoisted_loads import hold
-from fusionstitch.codegen.while_loops.overlap import load_ahead, store_behind
 from fusionstitch.codegen.while_loops.overwrites import Pairs, overwriting, phase_by_phase
 from fusionstitch.codegen.while_loops.phased import Phased, shared_bytes
 from fusionstitch.codegen.while_loops.pieces import (
@@ -57,16 +55,20 @@ from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
 
 
-def write_phased(form: Phased, settings: Settings, ahead: bool = False) -> Written:
-    """The statements of the loops; in blocks that work alone, inputs of an iteration are on their
-    way from where it begins if they are to be loaded `ahead`. Raises CodegenError where a value has
-    no place."""
+def write_phased(form: Phased, settings: Settings) -> Written:
+    """The statements of the loops. Raises CodegenError where a value has no place."""
     device = settings.device
-    lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block, ahead)
+    lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
     resident, meet = form.threads.resident, form.scope is Scope.GRID
     lowered = replace(lowering.lowered(), per_sm=resident if meet or resident > 1 else 0)
     return Written(
-        *(lowered, lowering.graphs, lowering.scratch, meet, lowering.in_place), names=lowering.names
+        lowered,
+        lowering.graphs,
+        lowering.writer.names,
+        lowering.scratch,
+        meet,
+        lowering.in_place,
+        slots=lowering.names,
     )
 
 
@@ -74,8 +76,8 @@ class PhasedLowering:
     """Writes the pieces of a program, for blocks with `room` bytes of shared memory. `scratch` are
     the shapes of the kernel's own buffers, `graphs` the pieces in their order."""
 
-    def __init__(self, phased: Phased, numerics: str, room: int, ahead: bool):
-        self.phased, self.numerics, self.room, self.ahead = phased, numerics, room, ahead
+    def __init__(self, phased: Phased, numerics: str, room: int):
+        self.phased, self.numerics, self.room = phased, numerics, room
         self.shared = shared_bytes(phased)
         self.flat = phased.program.flat
         self.writer = Writer()
@@ -112,6 +114,8 @@ class PhasedLowering:
             begun = Barrier(Scope.CLUSTER, why="all run before one writes to another")
             self.writer.add(begun)
         self.pieces(phased.pieces)
+        own = (one for one in phased.pieces if isinstance(one, Repeat))
+        counters = frozenset(one.step for one in own if one.count)
         return Lowered(
             name=flat.graph.name,
             buffers=(*self.buffers, *self.tables),
@@ -121,6 +125,7 @@ class PhasedLowering:
             cluster=phased.cluster,
             grid=phased.grid,
             shared=self.shared,
+            iterations=Iterations(phased.scope, phased.threads.registers, counters),
         )
 
     def name(self, slot: Slot) -> str:
@@ -180,8 +185,6 @@ class PhasedLowering:
         for piece in pieces:
             if isinstance(piece, Repeat):
                 self.repeat(piece)
-                if pieces is self.phased.pieces:
-                    self.hold()
             elif isinstance(piece, Moves):
                 self.moves(piece)
             else:
@@ -249,33 +252,6 @@ class PhasedLowering:
         if self.phased.alone:
             return Index()
         return variable(BLOCK.name, self.phased.grid) % self.phased.together
-
-    def hold(self) -> None:
-        """Has the loop that was just written read from registers what it can; where threads meet in
-        it, inputs are on their way meanwhile, and outputs wait until the blocks of a cluster
-        have."""
-        items = self.writer.block.items
-        loop = items.pop()
-        assert isinstance(loop, (For, While))
-        buffers = (*self.buffers, *self.tables)
-        types: dict[str, Scalar | Record | Raw] = {
-            b.name: b.type for b in buffers if not b.overwritten
-        }
-        types |= {one.name: one.type for one in items if isinstance(one, Shared)}
-        threads = (self.phased.block, self.phased.grid)
-        before, loop = hold(loop, types, self.phased.threads.registers, threads, self.writer.name)
-        items += before
-        alone, cluster = self.phased.alone, self.phased.scope is Scope.CLUSTER
-        if isinstance(loop, For) and (cluster or (alone and self.ahead)):
-            inputs = [b.name for b in self.buffers if b.memory is Memory.INPUT]
-            constant = {name: types[name] for name in inputs if name in types}
-            before, loop = load_ahead(loop, constant, threads, self.writer.name, behind=alone)
-            items += before
-        if isinstance(loop, For) and cluster:
-            outputs = {b.name: b.type for b in self.buffers if b.memory is Memory.OUTPUT}
-            behind, loop = store_behind(loop, outputs, threads, self.writer.name)
-            items += behind
-        items.append(loop)
 
     def asked(self, condition: Op | Slot) -> Name:
         """What every thread asks once, by name."""

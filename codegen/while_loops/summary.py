@@ -127,7 +127,7 @@ class _InSlots:
     """Where threads that work together keep what loops carry."""
 
     def __init__(self, form: Phased, written: Written):
-        self.form, self.names = form, written.names
+        self.form, self.names = form, written.slots
         self.memories = {one.name: one.memory for one in written.lowered.buffers}
         outputs = [one.name for one in written.lowered.buffers if one.memory is Memory.OUTPUT]
         self.outputs = {name: number for number, name in enumerate(outputs)}

@@ -12,6 +12,7 @@ from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from fusionstitch import env
 from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.errors import FusionStitchError
@@ -55,7 +56,7 @@ class Tuned:
             CodegenOptions,  # a first call may need no kernels at all
         )
 
-        settings = CodegenOptions(options.numerics, options.sharing)
+        settings = CodegenOptions(options.numerics, options.sharing, check=env.CHECK.get())
         if (template := template_of(pattern, options, name)) is not None:
             return replace(settings, template=template)
         record = self.find(pattern, options)

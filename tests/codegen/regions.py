@@ -76,8 +76,8 @@ class Case:
     limit: float | None = None
 
     def kernel(self, watch: Watch = NOBODY) -> Kernel:
-        """That of the default schedule, which cases are of."""
-        options = replace(self.options, compared=False)
+        """That of the default schedule, which cases are of; verified after each pass."""
+        options = replace(self.options, compared=False, check=True)
         return generate(self.graph, self.device, options, watch)
 
 

@@ -19,6 +19,7 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.intrinsics import LOAD
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
+from fusionstitch.codegen.ir.names import Names
 from fusionstitch.codegen.ir.passes.vectors import gather_vectors
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
@@ -69,7 +70,8 @@ def passed(*body: Statement) -> Lowered:
     """A kernel of a loop over rows with these statements, behind the pass."""
     rows = For(INT, "row", THREAD, Number("16"), step=128, body=body)
     others = For(INT, "other", Number("0"), Number("16"), body=(rows,))
-    return gather_vectors(Lowered("k", BUFFERS, (), (others,), 128, 1, 16, 0))
+    used = [one.name for one in BUFFERS]
+    return gather_vectors(Lowered("k", BUFFERS, (), (others,), 128, 1, 16, 0), Names(used))
 
 
 def gathered(*body: Statement) -> str:

@@ -24,6 +24,7 @@ from fusionstitch.codegen.ir.expressions import (
     least,
     number,
 )
+from fusionstitch.codegen.ir.passes.hoisted_loads import hold
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.statements import (
     Assign,
@@ -39,7 +40,6 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 from fusionstitch.codegen.ir.types import FLOAT, INT, PointerTo, Raw, Scalar
-from fusionstitch.codegen.while_loops.hoisted_loads import hold
 
 LANE = Let(INT, "lane", infix("%", THREAD, 4))
 COLUMN = variable("column", 16)

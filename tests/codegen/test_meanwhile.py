@@ -6,11 +6,11 @@ from itertools import count
 
 from fusionstitch.codegen.index_maps.index import constant, variable
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Name, infix, number
+from fusionstitch.codegen.ir.passes.overlap import load_ahead, store_behind
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Barrier, For, Group, If, Let, Statement, Store
 from fusionstitch.codegen.ir.types import FLOAT, INT
-from fusionstitch.codegen.while_loops.overlap import load_ahead, store_behind
 from tests.codegen.test_held import load, used
 
 TURN, ROW = variable("turn", 5), variable("row", 8)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fusionstitch.codegen.generate import draft, generate
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.cases import CASES
@@ -67,6 +68,19 @@ def test_a_tuned_kernel_is_near_the_float64_run(
 def test_a_choice_whose_kernel_does_not_fit_is_refused(name: str) -> None:
     with pytest.raises(CodegenError, match="do not fit into shared memory"):
         _tuned(name, CHOSEN[name]).kernel()
+
+
+def test_the_default_is_taken_where_a_tuned_template_is_refused() -> None:
+    """But one that is asked for is followed in any case."""
+    case, other = (CASES[name].case() for name in ("softmax_300", "softmax_1000"))
+    quick = replace(case.options, compared=False)
+    wrong = other.kernel().template
+    plain = generate(case.graph, case.device, quick)
+    found = generate(case.graph, case.device, replace(quick, tuned=wrong))
+    assert found.source == plain.source
+    assert draft(case.graph, case.device, replace(quick, tuned=wrong)).template == plain.template
+    with pytest.raises(CodegenError):
+        generate(case.graph, case.device, replace(quick, template=wrong))
 
 
 @pytest.mark.parametrize("number", range(len(TUNINGS)))

@@ -101,8 +101,9 @@ def _values(graph: Graph, ops: Sequence[Op], args: Sequence[np.ndarray]) -> list
 
 
 def cases(whole: Whole, name: str) -> Iterator[Case]:
-    """The kernels of a loop on a device, one of each form that it can have."""
-    settings = Settings(DEVICES[name], CodegenOptions())
+    """The kernels of a loop on a device, one of each form that it can have; verified after each
+    pass."""
+    settings = Settings(DEVICES[name], CodegenOptions(check=True))
     for form in FORMS:
         try:
             looped = plan_loops(whole.region, settings, asked=f"loop {form}")

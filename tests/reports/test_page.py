@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from fusionstitch.codegen.snapshots.snapshots import drawn
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.reports.page.highlight import coloured
-from fusionstitch.reports.page.kernels import draw
+from fusionstitch.reports.page.kernels import _way, draw
 from fusionstitch.reports.report import Report
+from tests.codegen.cases import CASES
 from tests.reports.conftest import HOSTILE
 
 VOID = {"meta", "link", "input", "br"}
@@ -193,6 +195,15 @@ def test_a_kernel_is_drawn_from_its_template(report: Report) -> None:
         found = draw(one, report.trial)
         assert found is not None
         assert found.kernel.source == one.kernel.source
+
+
+def test_the_ir_is_that_after_the_last_pass() -> None:
+    """Also where that is none of barriers: here fields are read as vectors."""
+    case = CASES["colours"].case()
+    found = drawn(case.graph, case.device, case.options)
+    assert [one.name for one in found.snapshots][-2:] == ["lowered", "vectors"]
+    ir = next(text["text"] for text in _way(found) if text["title"] == "IR")
+    assert "_vector[0]" in ir
 
 
 def test_what_is_not_drawn_says_so(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:

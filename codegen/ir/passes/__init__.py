@@ -1,4 +1,8 @@
-"""From a lowered kernel to one that can be verified and printed: the passes, in their order."""
+"""The passes from a lowered kernel to one that can be verified and printed, in their order.
+
+A pass gives a kernel that does the same, or the very kernel it got where it has nothing to do.
+`PASSES` is the only place that says what comes when, and in which kernels.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,59 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.names import Names
 from fusionstitch.codegen.ir.passes.barriers import place_barriers
+from fusionstitch.codegen.ir.passes.hoisted_loads import hold_loads
+from fusionstitch.codegen.ir.passes.overlap import load_early, store_late
 from fusionstitch.codegen.ir.passes.vectors import gather_vectors
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.verifier import RULES, Rule, hazards, verify
+from fusionstitch.hlo.errors import PassError
 
 
 @dataclass(frozen=True)
 class KernelPass:
-    """One pass: a word or two, what it does, and the function that does it."""
+    """One pass: a word or two, what it does, and the function that does it, which is given the
+    identifiers in use.
+
+    `together`: it runs in kernels whose threads of these scopes go through iterations together;
+    None: in all. `establishes`: the rules that hold from this pass on, and not before it.
+    """
 
     name: str
     about: str
-    run: Callable[[Lowered], Lowered]
+    run: Callable[[Lowered, Names], Lowered]
+    together: frozenset[Scope] | None = None
+    establishes: tuple[Rule, ...] = ()
+
+    def applies(self, kernel: Lowered) -> bool:
+        """Whether it runs in a kernel."""
+        if self.together is None:
+            return True
+        return kernel.iterations is not None and kernel.iterations.scope in self.together
 
 
-VECTORS = "vectors"
-PASSES = (
+#: What a kernel is called before all passes, and passes that have names elsewhere.
+LOWERED, EARLY, VECTORS = "lowered", "early loads", "vectors"
+PASSES: tuple[KernelPass, ...] = (
+    KernelPass(
+        "hoisted loads",
+        "what every iteration loads is loaded before them, if threads have registers for it",
+        hold_loads,
+        together=frozenset(Scope),
+    ),
+    KernelPass(
+        EARLY,
+        "what iterations load of inputs is on its way while threads wait for each other",
+        load_early,
+        together=frozenset({Scope.BLOCK, Scope.CLUSTER}),
+    ),
+    KernelPass(
+        "late stores",
+        "what iterations store to outputs is stored after their last barrier",
+        store_late,
+        together=frozenset({Scope.CLUSTER}),
+    ),
     KernelPass(
         VECTORS,
         "elements behind each other that a thread moves one by one are moved at once",
@@ -29,6 +71,18 @@ PASSES = (
     KernelPass(
         "barriers",
         "where threads would come too early to what others write or read, they wait",
-        place_barriers,
+        lambda kernel, _: place_barriers(kernel),
+        establishes=(hazards.check,),
     ),
 )
+
+
+def checked(kernel: Lowered, name: str) -> None:
+    """Raises PassError for a kernel that breaks a rule which holds from the pass of that name on;
+    "lowered" is before all of them."""
+    after = [one.name for one in PASSES].index(name) + 1 if name != LOWERED else 0
+    later = {rule for one in PASSES[after:] for rule in one.establishes}
+    try:
+        verify(kernel, [rule for rule in RULES if rule not in later])
+    except PassError as error:
+        raise PassError(f'After "{name}": {error}') from error

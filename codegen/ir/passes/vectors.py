@@ -38,6 +38,7 @@ from fusionstitch.codegen.ir.intrinsic import WARP
 from fusionstitch.codegen.ir.intrinsics import LOAD
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
+from fusionstitch.codegen.ir.names import Names
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -57,8 +58,7 @@ from fusionstitch.codegen.ir.statements import (
     Swap,
 )
 from fusionstitch.codegen.ir.types import Raw, Scalar, VectorOf
-from fusionstitch.codegen.ir.walk import declared, every, inside, mapped, names, parts, with_bodies
-from fusionstitch.codegen.text.source import identifier
+from fusionstitch.codegen.ir.walk import every, inside, mapped, names, parts, with_bodies
 
 #: Types whose loaded vectors have elements of another type (`cuda/types.cuh`), which `LOAD` alone
 #: takes.
@@ -67,7 +67,7 @@ _IN_WORDS = frozenset({Scalar("bf16")})
 _PLAIN = (Array, Assign, Blank, Fill, Let, Note, Store)
 
 
-def gather_vectors(kernel: Lowered) -> Lowered:
+def gather_vectors(kernel: Lowered, named: Names) -> Lowered:
     """The kernel with neighbouring accesses of a thread to global memory as vectors."""
     buffers = {one.name: one for one in kernel.buffers}
     nodes = list(every(kernel.body))
@@ -78,7 +78,7 @@ def gather_vectors(kernel: Lowered) -> Lowered:
         {n: b for n, b in buffers.items() if b.memory is Memory.OUTPUT and n not in read},
         set(_changing(nodes)),
         _of_threads(nodes),
-        {*buffers, *(name for one in nodes for name in declared(one))},
+        named,
     )
     body = gathered.body(kernel.body)
     return replace(kernel, body=body) if gathered.found else kernel
@@ -144,13 +144,13 @@ class _Accessed:
 @dataclass(eq=False)
 class _Gatherer:
     """`inputs` that nobody writes, `outputs` that nobody reads, variables that are `changing` and
-    those `of_threads`, and the names in use."""
+    those `of_threads`, and the identifiers in use."""
 
     inputs: Mapping[str, Buffer]
     outputs: Mapping[str, Buffer]
     changing: set[str]
     of_threads: set[str]
-    used: set[str]
+    named: Names
     found: bool = field(default=False)
 
     def body(self, items: Sequence[Statement]) -> Body:
@@ -189,7 +189,7 @@ class _Gatherer:
         for at, one in enumerate(run):
             for vector in vectors.get(at, ()):
                 buffer, kind = vector.buffer.name, vector.buffer.type
-                name = self.name(f"{buffer}_vector")
+                name = self.named.new(f"{buffer}_vector")
                 load = LoadVector(kind, vector.width, Name(buffer), Integer(vector.start))
                 found.append(Let(Raw.LOADED, name, load))
                 for number_, place in vector.places.items():
@@ -241,7 +241,7 @@ class _Gatherer:
                 if not {p.index.terms for p in between} <= {vector.start.terms}:
                     continue  # which may be the same elements
                 self.found = True
-                name = self.name(f"{buffer}_vector")
+                name = self.named.new(f"{buffer}_vector")
                 for number_, place in vector.places.items():
                     element = Element(Name(name), number(number_))
                     instead[place.at] = [Assign(element, place.node.value)]
@@ -251,7 +251,7 @@ class _Gatherer:
                 instead[vector.last].append(store)
         return [new for at, one in enumerate(run) for new in instead.get(at, (one,))]
 
-    # ---- names and places ------------------------------------------------------------------------
+    # ---- places ------------------------------------------------------------------------
 
     def settled(self, at: Expr) -> Index | None:
         """An address that is the same wherever it is spelled so."""
@@ -269,15 +269,6 @@ class _Gatherer:
         if isinstance(term, Remainder):
             return self.differs(term.base)
         return term.name in self.of_threads
-
-    def name(self, wanted: str) -> str:
-        base = name = identifier(wanted)
-        count = 0
-        while name in self.used:
-            count += 1
-            name = f"{base}_{count}"
-        self.used.add(name)
-        return name
 
 
 def _may_leave(one: Statement) -> bool:

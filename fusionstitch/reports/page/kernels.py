@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fusionstitch.codegen.ir.passes import LOWERED, PASSES
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.costmodel.occupancy import blocks_per_sm
@@ -37,7 +38,7 @@ _UNDRAWN = {
     True: "Its template leads to another text than this, so its way cannot be drawn again.\n",
 }
 #: What a snapshot before the text is called: the last of them is the kernel's IR.
-_IR = ("lowered", "barriers")
+_IR = (LOWERED, *(one.name for one in PASSES))
 
 
 def kernels(trial: Trial, step: Callable[[str], None]) -> list[dict[str, Any]]:

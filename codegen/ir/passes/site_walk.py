@@ -23,6 +23,16 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
 )
 from fusionstitch.codegen.ir.intrinsics import MINIMUM
+from fusionstitch.codegen.ir.passes.frame import ANY, Frame
+from fusionstitch.codegen.ir.passes.sites import (
+    Site,
+    Turns,
+    buffer_of,
+    chosen_sites,
+    counted,
+    loaded,
+    unknown,
+)
 from fusionstitch.codegen.ir.statements import (
     Assign,
     Barrier,
@@ -41,16 +51,6 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import INT, LONG, Raw, Record, Scalar, Type, VectorOf
 from fusionstitch.codegen.ir.walk import NODES, declared, every, names
-from fusionstitch.codegen.while_loops.frame import ANY, Frame
-from fusionstitch.codegen.while_loops.sites import (
-    Site,
-    Turns,
-    buffer_of,
-    chosen_sites,
-    counted,
-    loaded,
-    unknown,
-)
 
 #: The integers of places in large arrays.
 

@@ -12,20 +12,30 @@ A load is held if its address and the conditions around it are the same in all i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from fusionstitch.codegen.ir.statements import For, Statement, While
-from fusionstitch.codegen.ir.types import Raw, Record, Scalar
-from fusionstitch.codegen.while_loops.site_walk import Walk
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.names import Names
+from fusionstitch.codegen.ir.passes.iterations import Loop, Types, with_loops
+from fusionstitch.codegen.ir.passes.site_walk import Walk
+from fusionstitch.codegen.ir.statements import Statement
+
+
+def hold_loads(kernel: Lowered, names: Names) -> Lowered:
+    """The kernel whose iterations read from registers, as far as threads have them, what each of
+    them would load again."""
+    assert kernel.iterations is not None
+    room, threads = kernel.iterations.registers, (kernel.block, kernel.grid)
+    return with_loops(kernel, lambda loop, types: hold(loop, types, room, threads, names.new))
 
 
 def hold(
-    loop: For | While,
-    types: Mapping[str, Scalar | Record | Raw],
+    loop: Loop,
+    types: Types,
     room: int,
     threads: tuple[int, int],
     named: Callable[[str], str],
-) -> tuple[list[Statement], For | While]:
+) -> tuple[list[Statement], Loop]:
     """What comes before a loop of iterations, and the loop.
 
     `types` are those of elements, by buffer; `room` the registers that a thread has for what it

@@ -7,8 +7,8 @@ from typing import Any
 
 from fusionstitch.codegen.index_maps.index import Index, constant, substituted, variable
 from fusionstitch.codegen.ir.expressions import Expr, Infix, Integer, Name, Not, Number
+from fusionstitch.codegen.ir.passes.sites import Turns
 from fusionstitch.codegen.ir.statements import Let
-from fusionstitch.codegen.while_loops.sites import Turns
 
 #: No integer of a kernel's addresses is as large, as far as nothing else is known.
 ANY = 1 << 62

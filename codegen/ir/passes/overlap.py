@@ -19,12 +19,26 @@ for the memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fusionstitch.codegen.index_maps.index import Index, Var, substituted, variable
 from fusionstitch.codegen.ir.expressions import Integer, Name, infix, least
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.memory import Memory
+from fusionstitch.codegen.ir.names import Names
+from fusionstitch.codegen.ir.passes.iterations import Loop, Types, with_loops
+from fusionstitch.codegen.ir.passes.site_walk import Walk
+from fusionstitch.codegen.ir.passes.sites import (
+    Site,
+    around,
+    buffer_of,
+    chosen_sites,
+    loaded,
+    unknown,
+)
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
     Barrier,
@@ -37,25 +51,43 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
     Store,
 )
-from fusionstitch.codegen.ir.types import Raw, Record, Scalar
 from fusionstitch.codegen.ir.walk import every, mapped, names
-from fusionstitch.codegen.while_loops.site_walk import Walk
-from fusionstitch.codegen.while_loops.sites import (
-    Site,
-    around,
-    buffer_of,
-    chosen_sites,
-    loaded,
-    unknown,
-)
 
 #: Elements that a thread has in registers for that, which others may need meanwhile.
 MOST_AHEAD = 16
 
 
+def load_early(kernel: Lowered, names: Names) -> Lowered:
+    """The kernel whose counted iterations have the loads of inputs on their way while threads wait
+    for each other."""
+    assert kernel.iterations is not None
+    alone = kernel.iterations.scope is Scope.BLOCK
+    inputs = {one.name for one in kernel.buffers if one.memory is Memory.INPUT}
+
+    def new(loop: Loop, types: Types) -> tuple[list[Statement], Loop]:
+        if not isinstance(loop, For):
+            return [], loop
+        constant = {name: kind for name, kind in types.items() if name in inputs}
+        return load_ahead(loop, constant, (kernel.block, kernel.grid), names.new, behind=alone)
+
+    return with_loops(kernel, new)
+
+
+def store_late(kernel: Lowered, names: Names) -> Lowered:
+    """The kernel whose counted iterations store outputs after their last barrier."""
+    outputs = {one.name: one.type for one in kernel.buffers if one.memory is Memory.OUTPUT}
+
+    def new(loop: Loop, types: Types) -> tuple[list[Statement], Loop]:
+        if not isinstance(loop, For):
+            return [], loop
+        return store_behind(loop, outputs, (kernel.block, kernel.grid), names.new)
+
+    return with_loops(kernel, new)
+
+
 def load_ahead(
     loop: For,
-    types: Mapping[str, Scalar | Record | Raw],
+    types: Types,
     threads: tuple[int, int],
     named: Callable[[str], str],
     behind: bool = False,
@@ -71,10 +103,11 @@ def load_ahead(
         first, ahead = _loaded_before(walk, loop)
     else:
         first, ahead = [], walk.loads("on its way while threads meet")
-    before, made = walk.asked([*first, *ahead]), walk.once()
+    before, made = walk.asked([*first, *ahead]), walk.once() if ahead else loop
     assert isinstance(made, For)
     loads, made = _load_next(made, types, threads, named)
-    return [*before, *first, *loads], replace(made, body=(*ahead, *made.body))
+    made = replace(made, body=(*ahead, *made.body)) if ahead else made
+    return [*before, *first, *loads], made
 
 
 def _loaded_before(walk: Walk, loop: For) -> tuple[list[Statement], list[Statement]]:
@@ -101,7 +134,7 @@ def _loaded_before(walk: Walk, loop: For) -> tuple[list[Statement], list[Stateme
 
 def _load_next(
     loop: For,
-    types: Mapping[str, Scalar | Record | Raw],
+    types: Types,
     threads: tuple[int, int],
     named: Callable[[str], str],
 ) -> tuple[list[Statement], For]:
@@ -169,7 +202,7 @@ def _behind_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statemen
 
 def store_behind(
     loop: For,
-    types: Mapping[str, Scalar | Record | Raw],
+    types: Types,
     threads: tuple[int, int],
     named: Callable[[str], str],
 ) -> tuple[list[Statement], For]:
