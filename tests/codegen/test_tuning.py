@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import replace
 
@@ -72,10 +73,10 @@ def test_a_choice_whose_kernel_does_not_fit_is_refused(name: str) -> None:
 
 def test_the_default_is_taken_where_a_tuned_template_is_refused() -> None:
     """But one that is asked for is followed in any case."""
-    case, other = (CASES[name].case() for name in ("softmax_300", "softmax_1000"))
+    case = CASES["softmax_300"].case()
     quick = replace(case.options, compared=False)
-    wrong = other.kernel().template
     plain = generate(case.graph, case.device, quick)
+    wrong = re.sub(r"team=\d+", "team=33", plain.template)
     found = generate(case.graph, case.device, replace(quick, tuned=wrong))
     assert found.source == plain.source
     assert draft(case.graph, case.device, replace(quick, tuned=wrong)).template == plain.template
