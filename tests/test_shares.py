@@ -32,4 +32,4 @@ def test_both_shares_are_all_cases() -> None:
     quick, slow, whole = collected("-m", "not slow"), collected("-m", "slow"), collected()
     assert sorted([*quick, *slow]) == sorted(whole)
     cases = [one for one in whole if "[" in one]
-    assert len(cases) / 2 <= len([one for one in quick if "[" in one]) < len(cases)
+    assert len(cases) / SHARES[FILE] <= len([one for one in quick if "[" in one]) < len(cases)
