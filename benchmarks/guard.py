@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 
 def rows_of(what: str, names: Sequence[str], cache: str, end: float) -> Iterator[Row]:
-    """The rows of a worker; where it dies, another one goes on behind the program it died of."""
+    """The rows of a worker; where it dies, another one goes on after the program it died of."""
     left = list(names)
     env = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
     env |= {"FUSIONSTITCH_CACHE_DIR": cache, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

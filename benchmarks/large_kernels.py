@@ -57,7 +57,7 @@ def products() -> Iterator[Case]:
 
 
 def normed() -> Iterator[Case]:
-    """A layer of rows that are normalized before and summed behind."""
+    """A layer of rows that are normalized before and summed after."""
 
     def block(x: jax.Array, w: jax.Array) -> jax.Array:
         normal = x / jnp.sqrt(jnp.mean(x * x, axis=1, keepdims=True) + 1e-5)

@@ -18,7 +18,7 @@ class Paired:
     rounds: int
 
     def data(self) -> dict[str, float]:
-        """For a row of results, to four digits behind the point."""
+        """For a row of results, to four digits after the point."""
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 

@@ -2,7 +2,7 @@
 
 Each side of each case runs in a process of its own with caches of its own. The table has seconds
 of the first call, of a later one (the median), the process's largest resident memory, and what is
-left of it behind jax.clear_caches(). The exit status is 1 where ours takes more than a second or
+left of it after jax.clear_caches(). The exit status is 1 where ours takes more than a second or
 64 MB, and more than three times what jax.jit takes.
 """
 

@@ -31,7 +31,7 @@ OF_A_THREAD, OF_A_WARP = 8, 1024
 #: Ops whose results do not depend on the order in which values are joined, but for rounding.
 JOINED_IN_ANY_ORDER = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 
-#: What an op adds to the longest chain that ends in it, behind one of its operands.
+#: What an op adds to the longest chain that ends in it, after one of its operands.
 Weight = Callable[[Op, Op], float]
 
 

@@ -60,7 +60,7 @@ class Device:
     from shared memory. The work between two grid barriers, reading what was written before the
     first, takes `phase_latency_us` at least: a phase of one dependent load and store on an H200,
     its barrier included, takes 1.54 us at 132 blocks, 1.70 at 264. A block takes `tile_us` at least
-    for one tile, from its first load to its last store. A sum of a row that is in L2, behind
+    for one tile, from its first load to its last store. A sum of a row that is in L2, after
     another one in the same block, takes `row_sum_us`: six of them took 2.2 us on an H200, their
     barriers included. `stage_us` is what a reduction or a dot takes that waits for another one
     inside a kernel: its last loads, the exchange between threads, and the barriers around it (set

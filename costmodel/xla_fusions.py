@@ -9,14 +9,14 @@ do (openxla/xla, xla/service/gpu/transforms); they are a model for scoring, not 
                     shapes agree; siblings that read the same array join, a loop with a reduction
                     of its shape, too (MultiOutputFusion)
     reduction       the hero of its kernel; its producers and an epilogue of its own shape fuse,
-                    nothing of another shape behind it; reductions beyond ReductionIsRaceFree's
+                    nothing of another shape after it; reductions beyond ReductionIsRaceFree's
                     bounds take a second kernel (TreeReductionRewriter); sums down long columns
                     by few blocks read what a loop has written
     normalisation   row reductions whose result is broadcast back over the same tensor form one
                     Triton kernel (SoftmaxRewriterTriton): softmax, layer norm forward
     gemm            a library or Triton kernel; transposes and converts of operands fold, a short
                     epilogue of the same shape fuses (GemmRewriter)
-    scatter         a kernel of its own: what computes its updates fuses in, nothing behind it
+    scatter         a kernel of its own: what computes its updates fuses in, nothing after it
     independent     ops that share nothing stay separate kernels
 """
 

@@ -140,7 +140,7 @@ def _split_us(plan: XlaPlan, rest: int, needed: int, after: int, above: int) -> 
     after &= live
     before = live & ~after
     if not after or not before & needed & above:
-        # nothing that `bits` wait for comes from here: all of it can run behind them
+        # nothing that `bits` wait for comes from here: all of it can run after them
         return kernel_time_us(plan.works, live, needed)
     handed = 0
     for i in ids(after):

@@ -49,7 +49,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def folded(title: str, text: str, opened: bool = False) -> str:
-    """A text of several lines behind its title."""
+    """A text of several lines after its title."""
     shown = text if len(text) <= MOST else f"{text[:MOST]}\n... {len(text) - MOST} more characters"
     body = escape(foreign.lines(shown))
     return (

@@ -43,6 +43,6 @@ def copied(editor: Editor, computation: Any) -> tuple[Any, Mapping[int, int]]:
 
 
 def sort_computations(module: Any) -> None:
-    """Moves computations behind those that they call."""
+    """Moves computations after those that they call."""
     place = {c.id: number for number, c in enumerate(callees_first(module))}
     module.computations.sort(key=lambda c: place[c.id])

@@ -1,7 +1,7 @@
 """How often a loop has turned, as the most that any of its rows has, in a module's proto.
 
     while any(p(s)) & (i < most): s, i = f(s), i + 1    ->    while ...: s, n = f(s), n + p(s)
-    i behind the loop                                         first i + max(n)
+    i after the loop                                         first i + max(n)
 
 To know how often all rows together went on keeps them together; each row may know its own count.
 """
@@ -25,7 +25,7 @@ class Counted:
     Attributes:
         ends: the id of the condition's instruction that asks for a mask of all rows
         done: whether the mask is that of rows that do not go on
-        counters: the elements of what the loop carries that are read behind it and only count
+        counters: the elements of what the loop carries that are read after it and only count
             iterations, and by how much each
     """
 

@@ -130,7 +130,7 @@ class Editor:
 
 
 def forget_order(module: Any) -> None:
-    """To be called behind an edit: an order fixed before it no longer lists the instructions there
+    """To be called after an edit: an order fixed before it no longer lists the instructions there
     are."""
     module.ClearField("schedule")
 
@@ -182,7 +182,7 @@ def entry_of(module: Any) -> Any:
 
 
 def sort_instructions(computation: Any) -> None:
-    """Moves instructions behind what they need, keeping the present order where it can stay.
+    """Moves instructions after what they need, keeping the present order where it can stay.
 
     Raises VerifyError when they need each other in a circle.
     """

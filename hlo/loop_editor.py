@@ -128,7 +128,7 @@ class LoopEditor:
         return shapes
 
     def close(self) -> None:
-        """Puts all instructions behind what they need."""
+        """Puts all instructions after what they need."""
         for editor in (self.inner, self.asking, self.outer):
             sort_instructions(editor.computation)
 

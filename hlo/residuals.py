@@ -34,7 +34,7 @@ class Again:
     """Residuals of `loop` that `reader`, which has as many iterations, computes again.
 
     `loop` stacks `new` values at place `at`. By the ids of ops of its body, `stacks` are the
-    elements of what it carries that have the values of all iterations, the new ones behind the
+    elements of what it carries that have the values of all iterations, the new ones after the
     others; `same` those that it hands on as they are. `feeds` are the elements of `reader` that are
     elements of `loop`, by these."""
 

@@ -179,7 +179,7 @@ def slice_of_slice(op: Op) -> Make | None:
         last = start[-1] + max(op.dims[d] - 1, 0) * stride[-1]
         limit.append(last + 1 if op.dims[d] else start[-1])
     if any(s > n for s, n in zip(limit, inner.operands[0].dims, strict=True)):
-        return None  # an empty slice behind the end
+        return None  # an empty slice after the end
     bounds = {"start": tuple(start), "limit": tuple(limit), "stride": tuple(stride)}
     return Make("slice", inner.operands, bounds)
 

@@ -1,4 +1,4 @@
-"""Computing behind a loop what its iterations would, in a module's proto: the loop stacks what that
+"""Computing after a loop what its iterations would, in a module's proto: the loop stacks what that
 is made of."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StackWrite:
 
 @dataclass(frozen=True, eq=False)
 class Behind:
-    """What is to be computed behind a loop of `trips` iterations: sums of theirs, and stacks. The
+    """What is to be computed after a loop of `trips` iterations: sums of theirs, and stacks. The
     loop writes `stacks`, new ones, an iteration's at place `at`."""
 
     graph: Graph
@@ -66,7 +66,7 @@ class _Edit:
         self.behind()
 
     def inside(self) -> None:
-        """An iteration writes its values into stacks that the loop carries. What is computed behind
+        """An iteration writes its values into stacks that the loop carries. What is computed after
         it is not touched any more."""
         found, shape = self.found, self.lifter.shape
         self.loop.widen(

@@ -124,7 +124,7 @@ def attributes_of(text: str) -> dict[str, str]:
 
 class _Cursor:
     """A place in a text without comments that moves over what is read there, and the blanks
-    behind it."""
+    after it."""
 
     def __init__(self, text: str):
         self.text = text

@@ -1,4 +1,4 @@
-"""What ops are behind the tuples that they lie in."""
+"""What ops are after the tuples that they lie in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def resolved(op: Op) -> Op:
 
 def unhindered(op: Op) -> Op:
     """What an op is before the barriers that keep XLA from computing it only once: what
-    `jax.checkpoint` computes again reads behind them."""
+    `jax.checkpoint` computes again reads after them."""
     op = resolved(op)
     while op.opcode == "get-tuple-element" and op.operands[0].opcode == "opt-barrier":
         given = op.operands[0].operands[0]

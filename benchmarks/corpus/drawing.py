@@ -36,7 +36,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the channels of images lie: behind the batch (`first`), or in the minor axis."""
+    """Where the channels of images lie: after the batch (`first`), or in the minor axis."""
 
     first: bool
 

@@ -180,7 +180,7 @@ def bucketed_positions(draw: Draw):
 
 @template
 def gated_recurrence(draw: Draw):
-    """A linear recurrence with gates by an associative scan, behind a norm, times a gate."""
+    """A linear recurrence with gates by an associative scan, after a norm, times a gate."""
     n, t, c = draw.size(4, 16), draw.size(128, 2048), draw.size(64, 512)
     dtype, backward = draw.dtype("float32", "bfloat16"), draw.choice(True, False)
 

@@ -41,7 +41,7 @@ def generalised_linear_step(draw: Draw):
 
 @template
 def ordered_answers(draw: Draw):
-    """Ordered categories behind thresholds of a normal or logistic: the likelihood's gradient."""
+    """Ordered categories after thresholds of a normal or logistic: the likelihood's gradient."""
     rows, c, levels = draw.size(80000, 2000000), draw.size(4, 40), draw.size(3, 9)
     cdf = draw.choice(ndtr, jax.nn.sigmoid)
 

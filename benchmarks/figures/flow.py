@@ -9,7 +9,7 @@ from fusionstitch.codegen.snapshots.page import counted
 from fusionstitch.hlo.importer import from_proto
 
 STEP, BOX, LEFT = 58, 42, 20
-#: Of a step: its name, what there is behind it, and the folders that do it.
+#: Of a step: its name, what there is after it, and the folders that do it.
 Step = tuple[str, str, str]
 
 

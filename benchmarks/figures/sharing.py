@@ -100,7 +100,7 @@ def _placed(
     at: dict[Op | None, tuple[float, int]],
     first: int,
 ) -> int:
-    """Puts a subtree into columns from `first` on; the column behind it."""
+    """Puts a subtree into columns from `first` on; the column after it."""
     free = first
     for child in below.get(op, ()):
         free = _placed(child, depth + 1, below, at, free)

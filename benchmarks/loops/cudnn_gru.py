@@ -194,7 +194,7 @@ class Gru:
         return made
 
     def _call(self, name: str, *given: Any, training: int = 1) -> None:
-        """A call whose last argument, an array, has its size before it, as scratch behind has."""
+        """A call whose last argument, an array, has its size before it, as scratch after has."""
         sized = [(one.nbytes, one) for one in (given[-1], *self._spaces[training])]
         args = (*given[:-1], *(one for pair in sized for one in pair))
         pointers = (one.data.ptr if hasattr(one, "data") else one for one in args)

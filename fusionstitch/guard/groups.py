@@ -1,6 +1,6 @@
 """What is measured together: chosen patterns, and XLA's kernels around them.
 
-Where XLA's kernels begin and end is an estimate. So those before and behind the ones that patterns
+Where XLA's kernels begin and end is an estimate. So those before and after the ones that patterns
 touch are measured, too: XLA decides anew what it fuses, with what it has in the program.
 """
 

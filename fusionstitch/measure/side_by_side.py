@@ -148,7 +148,7 @@ class _Places:
 def _all(
     programs: Sequence[Program], found: _Places, clocks: Clocks, start: Any, *arrays: Any
 ) -> Any:
-    """What the clock shows: `CLOCKS` + 1 times with nothing between, then behind each copy of each
+    """What the clock shows: `CLOCKS` + 1 times with nothing between, then after each copy of each
     program."""
     import jax
     import jax.numpy as jnp
@@ -160,7 +160,7 @@ def _all(
         function = once_traced(program.module, program.name)
         for copy in range(program.copies):
             given = [arrays[place] for place in found.of(program, copy)]
-            # no copy begins before the clock behind the last one has been read
+            # no copy begins before the clock after the last one has been read
             given, now = jax.lax.optimization_barrier((given, shown[-1]))
             # a program of one result gives no tuple
             shown.append(clocks(now, *jax.tree.leaves(function(*given))))
@@ -173,7 +173,7 @@ def once_traced(module: bytes, name: str) -> Callable[..., Any]:
 
 
 class Clocks:
-    """The GPU's clock in nanoseconds, behind an earlier reading and whatever arrays."""
+    """The GPU's clock in nanoseconds, after an earlier reading and whatever arrays."""
 
     def __init__(self, profile: Device):
         self.profile = profile

@@ -63,7 +63,7 @@ def candidates(
 
 
 def _pieces(graph: Graph, unit: int, fusible: int) -> list[int]:
-    """What is fusible of a unit: before and behind each of the ops that are not."""
+    """What is fusible of a unit: before and after each of the ops that are not."""
     pieces = [unit & fusible]
     for i in ids(unit & ~fusible):
         above = graph.reach[i]

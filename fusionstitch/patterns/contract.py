@@ -18,7 +18,7 @@ class Contracted:
     needs: dict[int, set[int]]
 
     def order(self) -> list[int]:
-        """Nodes, each after what it depends on; those on or behind a cycle are left out."""
+        """Nodes, each after what it depends on; those on or after a cycle are left out."""
         missing = {n: len(before) for n, before in self.needs.items()}
         users: dict[int, list[int]] = {n: [] for n in self.needs}
         for n, before in self.needs.items():

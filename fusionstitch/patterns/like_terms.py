@@ -149,7 +149,7 @@ def _place(op: Op) -> tuple[int, int, int] | None:
 
 
 def _runs(terms: Sequence[Op]) -> list[tuple[int, list[Op]]]:
-    """(dim, pads whose operands lie one behind the other along it), if they are enough."""
+    """(dim, pads whose operands lie one after the other along it), if they are enough."""
     places = [(place, number) for number, op in enumerate(terms) if (place := _place(op))]
     runs: dict[tuple[int, int], list[list[Op]]] = {}  # (dim, end) -> runs that end there
     for (dim, first, end), number in sorted(places):

@@ -1,4 +1,4 @@
-"""Loops whose rows would stop on their own, but how often they turned is asked behind them."""
+"""Loops whose rows would stop on their own, but how often they turned is asked after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loop only stacks, computed behind it where it mixes rows that else have nothing to do with
+"""What a loop only stacks, computed after it where it mixes rows that else have nothing to do with
 each other, or multiplies with weights that only it needs.
 
     for t: h = f(h); ys[t] = mean(h)    ->    for t: h = f(h); hs[t] = h
@@ -83,7 +83,7 @@ def _products(loop: OpenLoop, alone: Collection[Op]) -> dict[Op, Product]:
 
 
 def _moved(loop: OpenLoop, heads: Collection[Op], alone: Collection[Op]) -> set[Op]:
-    """The ops to be computed behind the loop: `heads`, and what is made of them. None where one of
+    """The ops to be computed after the loop: `heads`, and what is made of them. None where one of
     them has to stay."""
     found: set[Op] = set()
     for op in loop.body:
@@ -101,7 +101,7 @@ def _is_liftable(loop: OpenLoop, op: Op) -> bool:
 
 
 def _frontier(loop: OpenLoop, moved: Collection[Op], place: Op, stacks: Collection[Op]) -> list[Op]:
-    """What iterations have to stack for ops behind the loop, besides what they stack anyway."""
+    """What iterations have to stack for ops after the loop, besides what they stack anyway."""
     operands = (unhindered(operand) for op in loop.body if op in moved for operand in op.operands)
     left = [o for o in dict.fromkeys(operands) if o not in moved and o not in stacks]
     return [o for o in left if loop.ahead.get(o.id, o) not in (None, place)]
@@ -152,7 +152,7 @@ def _is_plain(op: Op) -> bool:
 def _pays(
     size: int, mixed: bool, products: Collection[Product], trips: int, device: Device
 ) -> bool:
-    """Whether writing and reading stacks of `size` bytes, and the products behind the loop, take
+    """Whether writing and reading stacks of `size` bytes, and the products after the loop, take
     less than the products in it and, for rows that are `mixed`, what blocks would wait for each
     other."""
     behind = device.launch_us * 1e-6 + moved_s(size, device)

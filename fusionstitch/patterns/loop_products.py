@@ -4,7 +4,7 @@
                                            for t: h = f(p[t], h)
 
 What a recurrent network makes of its inputs is such a product. Inside the loop it is a small one
-many times, one behind the other, and a kernel of the loop has to hold its weights, too.
+many times, one after the other, and a kernel of the loop has to hold its weights, too.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ def formed(module: Module, device: Device) -> Module:
 
 
 def opened(module: Module, device: Device) -> Module:
-    """The module whose loops leave to what stands before and behind them what does not have to
-    happen one iteration behind the other."""
+    """The module whose loops leave to what stands before and after them what does not have to
+    happen one iteration after the other."""
     for rule in RULES:
         if rule(module, device):
             module = from_message(module.proto)

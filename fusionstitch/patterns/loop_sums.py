@@ -1,4 +1,4 @@
-"""What the iterations of a loop add up, as one product or one sum behind the loop.
+"""What the iterations of a loop add up, as one product or one sum after the loop.
 
     for t: acc += dot(x[t], d)    ->    for t: stack[t] = d
                                         acc += dot(x, stack)       over t as well

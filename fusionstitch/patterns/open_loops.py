@@ -246,7 +246,7 @@ def open_loops(module: Module) -> Iterator[OpenLoop]:
 
 
 def editable_loops(module: Module) -> Iterator[tuple[Graph, Op]]:
-    """Those whose body nothing else runs, and of which nothing is left to XLA, each behind those in
+    """Those whose body nothing else runs, and of which nothing is left to XLA, each after those in
     its body."""
     loops = [(graph, op) for graph in module.graphs for op in graph if op.opcode == "while"]
     runs = Counter(called for _, loop in loops for called in loop.called)

@@ -48,7 +48,7 @@ def _named(process: int, name: str) -> Event:
 
 
 def _events(spans: Sequence[Span], process: int, start: float) -> Iterator[Event]:
-    """Spans one behind the other. Of a loop's iterations the first one is shown."""
+    """Spans one after the other. Of a loop's iterations the first one is shown."""
     for span in spans:
         yield _event(span, process, start)
         if span.inside:

@@ -100,7 +100,7 @@ def _rest(graph: Graph, bits: int) -> Iterable[Unit]:
 
 
 def _ordered(graph: Graph, units: Sequence[Unit]) -> list[Unit]:
-    """Units behind what they read; where ops that were dealt to the first of several kernels make
+    """Units after what they read; where ops that were dealt to the first of several kernels make
     a circle, as they stand in the graph."""
     first = [min(ids(unit.bits), default=0) for unit in units]
     before = dependences(graph, units)

@@ -57,7 +57,7 @@ def layers(reads: Sequence[Sequence[int]]) -> Layers:
 
 
 def _rows(reads: Sequence[Sequence[int]]) -> list[int]:
-    """The row of each node: behind all it reads, where there is room."""
+    """The row of each node: after all it reads, where there is room."""
     most = max(LEAST_WIDTH, int(WIDTH_SHARE * len(reads) ** 0.5))
     taken: list[int] = []
     found: list[int] = []
