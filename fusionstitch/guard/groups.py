@@ -78,11 +78,11 @@ def grouped(plan: Plan, xla: XlaPlan) -> list[Group]:
     return groups
 
 
-def beside(plan: Plan, rival: Chosen, xla: XlaPlan) -> Group:
+def beside(plan: Plan, larger: Chosen, xla: XlaPlan) -> Group:
     """The group of a pattern that would take the place of chosen ones."""
-    others = [one for one in plan.chosen if not one.pattern.bits & rival.pattern.bits]
-    found = grouped(replace(plan, chosen=(rival, *others)), xla)
-    return next(group for group in found if rival in group.chosen)
+    others = [one for one in plan.chosen if not one.pattern.bits & larger.pattern.bits]
+    found = grouped(replace(plan, chosen=(larger, *others)), xla)
+    return next(group for group in found if larger in group.chosen)
 
 
 def _group(

@@ -18,8 +18,8 @@ Doubts = Callable[[Pattern, Score], bool]
 #: How often plans are made again, and patterns measured for one program at most.
 ROUNDS = 3
 PATTERNS = 16
-#: How many rivals of chosen patterns are measured with them, of each graph.
-RIVALS = 2
+#: How many larger patterns are measured that could take the place of chosen ones, of each graph.
+LARGER = 2
 
 
 @dataclass(eq=False)
@@ -49,7 +49,7 @@ class Guard:
             if not doubted:
                 return
             if not number:
-                doubted += [(one, group) for one in judged for group in one.rivals()]
+                doubted += [(one, group) for one in judged for group in one.larger()]
             left -= self._find([group for _, group in doubted], left)
             heard = [one for one, group in doubted if one.hear(group, self.used.get(group.key))]
             for one in dict.fromkeys(heard):
@@ -103,10 +103,10 @@ class _Judged:
             and any(self.doubts(one.pattern, search.score(one.pattern)) for one in group.chosen)
         ]
 
-    def rivals(self) -> list[Group]:
+    def larger(self) -> list[Group]:
         """The groups of larger patterns that would take the place of some of the plan."""
         plan, planner = self.planner.plan, self.planner.planner
-        found = islice(planner.search.rivals(plan.chosen, planner.xla), RIVALS)
+        found = islice(planner.search.larger(plan.chosen, planner.xla), LARGER)
         return [beside(plan, one, planner.xla) for one in found]
 
     def hear(self, group: Group, found: Comparison | None) -> bool:

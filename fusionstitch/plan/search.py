@@ -8,7 +8,7 @@ would have given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusionstitch.costmodel.facts import KernelFacts
@@ -39,8 +39,10 @@ LEAST_INSPECTED = 450
 TRUSTED_SHARE = 0.5
 TOGETHER_ROUNDS = 4
 
-#: What a pattern has to win, as a share of what chosen ones win in its place, to be their rival.
-RIVAL_SHARE = 0.5
+#: What a pattern has to win, as a share of what chosen ones win in its place, to stand for them,
+#: and how many of those are looked at as closely as what is chosen.
+LARGER_SHARE = 0.5
+MOST_LARGER = 2
 
 
 @dataclass
@@ -67,6 +69,7 @@ class Search:
     findings: Findings = field(default_factory=Findings)
     inspected: int = 0
     inspected_ops: int = 0
+    larger_left: int = MOST_LARGER
 
     def __post_init__(self) -> None:
         self.program = Program(self.graph, [], self.limits)
@@ -101,7 +104,7 @@ class Search:
             if not unscored:
                 # all of them, before it is solved again
                 compared = [self._compare(one) for one in chosen]
-                if any(compared):
+                if any(compared) or self._compare_larger(chosen):
                     continue
                 covered = union(one.bits for one in chosen)
                 wrong = [one for one in chosen if not self._confirm(one, covered)]
@@ -148,21 +151,11 @@ class Search:
         assert score is not None
         return score
 
-    def rivals(self, chosen: Sequence[Chosen], xla: XlaPlan) -> Iterator[Chosen]:
+    def larger(self, chosen: Sequence[Chosen], xla: XlaPlan) -> Iterator[Chosen]:
         """Scored patterns that hold more than the chosen ones whose place they would take, and win
-        at least `RIVAL_SHARE` of what these do: the largest first, none over another's ops."""
-        taken = 0
-        gains = {one.pattern.bits: one.score_us for one in chosen}
-        scored = [one for one in self.candidates if one.score is not None]
-        for one in sorted(scored, key=lambda one: (-one.bits.bit_count(), -one.value)):
-            beaten = [other for other in gains if other & one.bits]
-            largest = max((other.bit_count() for other in beaten), default=0)
-            if not beaten or one.bits.bit_count() <= largest:
-                continue
-            least = RIVAL_SHARE * sum(map(gains.__getitem__, beaten))
-            if not one.bits & taken and one.value >= least:
-                taken |= one.bits
-                yield self._taken(one, saved_us(xla, one.bits), xla)
+        at least `LARGER_SHARE` of what these do: the largest first, none over another's ops."""
+        for one in self._larger({c.pattern.bits: c.score_us for c in chosen}):
+            yield self._taken(one, saved_us(xla, one.bits), xla)
 
     def result(self, solution: Solution, xla: XlaPlan) -> Plan:
         """The plan of a solution, checked. Raises VerifyError if it fails."""
@@ -220,6 +213,31 @@ class Search:
                 other.found = found
                 self._take(other, self.scorer.score(other.pattern, found))
         return True
+
+    def _larger(self, gains: Mapping[int, float]) -> Iterator[Candidate]:
+        """The larger candidates that could take the place of patterns that win so much, by bits."""
+        taken = 0
+        scored = [one for one in self.candidates if one.score is not None]
+        for one in sorted(scored, key=lambda one: (-one.bits.bit_count(), -one.value)):
+            beaten = [other for other in gains if other & one.bits]
+            largest = max((other.bit_count() for other in beaten), default=0)
+            if not beaten or one.bits.bit_count() <= largest:
+                continue
+            least = LARGER_SHARE * sum(map(gains.__getitem__, beaten))
+            if not one.bits & taken and one.value >= least:
+                taken |= one.bits
+                yield one
+
+    def _compare_larger(self, chosen: Sequence[Candidate]) -> bool:
+        """Scores the larger candidates that chosen ones beat by their fastest kernels, too, and says
+        whether one's is another: those that beat them had theirs, and they the default ones."""
+        if self.compare is None or not self.larger_left:
+            return False
+        larger = self._larger({one.bits: one.value for one in chosen})
+        new = [one for one in larger if one.pattern.key not in self.compared][: self.larger_left]
+        self.larger_left -= len(new)
+        compared = [self._compare(one) for one in new]
+        return any(compared)
 
     def _take(self, one: Candidate, said: Score) -> None:
         """Keeps a candidate with what the scorer says if it wins."""

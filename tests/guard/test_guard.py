@@ -163,8 +163,8 @@ def test_the_largest_pattern_that_wins_about_as_much_is_measured_too(
     data = lowered(figure1.four_outputs, q, q, q, bias)
     both = Both(lambda n: (whole_us, 90.0) if n == 1 else (40.0, 90.0), runs=False)
     [found] = chosen(guarded(data, both, database))
-    rival = both.seen[0][1].ops
-    assert (len(found.pattern.ops) == rival) == (whole_us < 40)
+    whole = both.seen[0][1].ops
+    assert (len(found.pattern.ops) == whole) == (whole_us < 40)
     assert found.score_us == 90.0 - min(whole_us, 40.0)
 
 

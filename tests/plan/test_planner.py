@@ -248,6 +248,23 @@ def test_what_would_be_chosen_is_scored_by_its_fastest_kernel() -> None:
     assert after.facts.account.phases[0].path.rounds == 1
 
 
+@pytest.mark.parametrize(("rounds", "patterns"), [(50, 1), (100, 2)])
+def test_a_larger_pattern_is_not_beaten_by_its_default_kernel(rounds: int, patterns: int) -> None:
+    """As long as that wins half of what would be chosen in its place: others are hopeless."""
+    b = Builder()
+    rows = b.parameter((4096, 1024)), b.parameter((1024,)), b.parameter((4096, 1024))
+    graph, options = b.graph(*layernorm_backward(b, *rows)), Options(scorer="model")
+    [whole] = Planner(graph, H200, options, kernel_of).plan().chosen
+
+    def slower(pattern: Pattern) -> KernelFacts:
+        path = Path(rounds=rounds, far=rounds) if pattern.bits == whole.pattern.bits else None
+        return kernel_of(pattern, path)
+
+    assert len(Planner(graph, H200, options, slower).plan().chosen) == 2
+    found = Planner(graph, H200, options, slower, compare=kernel_of).plan().chosen
+    assert len(found) == patterns
+
+
 def test_a_kernel_that_cannot_be_compared_stays() -> None:
     options = Options(scorer="model")
     found = Planner(_adds(4), H200, options, kernel_of, compare=lambda _: forbid("No way.")).plan()
