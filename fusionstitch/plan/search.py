@@ -229,8 +229,8 @@ class Search:
                 yield one
 
     def _compare_larger(self, chosen: Sequence[Candidate]) -> bool:
-        """Scores the larger candidates that chosen ones beat by their fastest kernels, too, and says
-        whether one's is another: those that beat them had theirs, and they the default ones."""
+        """Scores the larger candidates that chosen ones beat by their fastest kernels, too: the
+        chosen ones had theirs, these their default ones. Says whether one's is another."""
         if self.compare is None or not self.larger_left:
             return False
         larger = self._larger({one.bits: one.value for one in chosen})
