@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -121,7 +122,7 @@ class KernelEmitter:
         inner._nests(group, "tile", "points" if signature.flat else "")
         return inner.writer.body
 
-    def _phase(self, groups: list[GroupPlan]) -> None:
+    def _phase(self, groups: Sequence[GroupPlan]) -> None:
         """The tiles of all groups, numbered through; a block, or a cluster of them, takes
         every grid-th one."""
         tiles, grid = sum(g.tiles for g in groups), self.plan.grid
@@ -152,7 +153,7 @@ class KernelEmitter:
                 return
             self._dispatch(groups, work)
 
-    def _dispatch(self, groups: list[GroupPlan], work: str) -> None:
+    def _dispatch(self, groups: Sequence[GroupPlan], work: str) -> None:
         """Finds the group a tile belongs to, by halves."""
         if len(groups) == 1:
             first = groups[0].first_tile

@@ -55,7 +55,7 @@ class Teams:
         return (self.threads == 1 or self.threads % 32 == 0) and not self.columns
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class NestPlan:
     """A nest with its extents per tile and the threads that work on each row.
 
@@ -103,7 +103,7 @@ class NestPlan:
         return ragged or self.rows % (block // threads) != 0
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class GroupPlan:
     """`points` grid points per tile; the tiles of a phase are numbered through its groups.
 
@@ -114,7 +114,7 @@ class GroupPlan:
     """
 
     group: Group
-    nests: list[NestPlan]
+    nests: tuple[NestPlan, ...]
     points: int
     tiles: int
     shared: frozenset[Stage] = frozenset()
@@ -133,7 +133,7 @@ class GroupPlan:
         return self.grid_points % self.points != 0
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class KernelPlan:
     """Threads per block, groups by phase (a grid barrier between phases), blocks, or clusters of
     them: each tile is then the work of `cluster` blocks.
@@ -144,7 +144,7 @@ class KernelPlan:
     """
 
     block: int
-    phases: list[list[GroupPlan]]
+    phases: tuple[tuple[GroupPlan, ...], ...]
     grid: int
     full: int
     resident: int = RESIDENT_THREADS
