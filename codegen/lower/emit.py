@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -29,16 +28,10 @@ from fusionstitch.codegen.ir.walk import every
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.context import Context
-from fusionstitch.codegen.lower.functions import (
-    FEWEST,
-    Signature,
-    is_flat,
-    kind_of_group,
-    shared_functions,
-    signature,
-)
+from fusionstitch.codegen.lower.functions import Signature, shared_functions, signature
 from fusionstitch.codegen.lower.nest import lower_rows
 from fusionstitch.codegen.lower.tiles import lower_tile
+from fusionstitch.codegen.schedule.outlining import is_flat
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.codegen.text.source import comment
 
@@ -79,7 +72,8 @@ class KernelEmitter:
     def _share_functions(self) -> None:
         """Turns groups that differ only in their tensors, and where in them they read, into calls
         of one function."""
-        groups = self._alike()
+        outlined = [group for group in self.plan.groups if group.outlined]
+        groups = sorted(outlined, key=is_flat, reverse=True)
         signatures = {g: signature(g, self.memory) for g in groups}
         bodies = {g: self._function_body(g, signatures[g]) for g in groups}
         for group, body in bodies.items():
@@ -91,18 +85,6 @@ class KernelEmitter:
             self.functions.append(replace(shared.function, name=name))
             for group, places in shared.places.items():
                 self._calls[group] = Invoke(name, (*signatures[group].arguments(group), *places))
-
-    def _alike(self) -> list[GroupPlan]:
-        """The groups that may share a function: elementwise ones of inputs, and those of which
-        there are several of one kind."""
-        groups = self.plan.groups
-        flat = [g for g in groups if is_flat(g)]
-        rest = [g for g in groups if not is_flat(g)]
-        kinds = {g: kind_of_group(g) for g in rest}
-        counts = Counter(kinds.values())
-        return (flat if len(flat) >= FEWEST else []) + [
-            g for g in rest if counts[kinds[g]] >= FEWEST
-        ]
 
     def _function_body(self, group: GroupPlan, signature: Signature) -> tuple[Statement, ...]:
         """The statements of a function that computes one tile of a group."""
