@@ -20,7 +20,6 @@ from fusionstitch.codegen.loops.stages import (
     find_stages,
     materialized,
 )
-from fusionstitch.codegen.lower.functions import length
 from fusionstitch.codegen.memory.scratch import global_values
 from fusionstitch.codegen.memory.storage import plan_layout
 from fusionstitch.codegen.memory.teams import check_teams
@@ -30,6 +29,7 @@ from fusionstitch.codegen.schedule.defaults import chosen
 from fusionstitch.codegen.schedule.flat import follow_flat
 from fusionstitch.codegen.schedule.followed import follow
 from fusionstitch.codegen.schedule.named_splits import asked_splits
+from fusionstitch.codegen.schedule.outlining import length, with_functions
 from fusionstitch.codegen.schedule.residency import made_resident
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.schedule.split import Splits, find_splits
@@ -85,6 +85,7 @@ def settle(graph: Graph, choice: Choice, settings: Settings, way: Way, watch: Wa
     plan = done("schedule", planned(choice, device))
     plan = done("limits", _within_limits(graph, plan, way))
     plan = done("walks", with_walks(plan, _written(graph, plan)))
+    plan = done("functions", with_functions(plan))
     layout = done("memory", plan_layout(graph, plan, device.shared_per_block, options.sharing))
     asked = choice.blocks, choice.blocks_per_sm
     plan = done("residency", made_resident(plan, layout.total, device, *asked))

@@ -22,6 +22,9 @@ from fusionstitch.costmodel.prices import Library, OpCosts, Prices, Registers, X
 from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.errors import OptionError
 
+#: Lanes of a warp, on every GPU.
+WARP = 32
+
 
 @dataclass(frozen=True)
 class Device:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.codegen.ir.intrinsic import WARP
+from fusionstitch.costmodel.devices import WARP
 
 #: Elements of an array over several axes.
 MOST = 1 << 16

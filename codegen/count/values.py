@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.codegen.count.axes import MOST, Array, Axis, Part, size, spread, union
-from fusionstitch.codegen.ir.intrinsic import WARP
+from fusionstitch.costmodel.devices import WARP
 
 
 @dataclass(frozen=True, eq=False)

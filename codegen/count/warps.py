@@ -17,7 +17,7 @@ from fusionstitch.codegen.count.axes import Array, Axis, Part
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.factors import Factor, lengths
 from fusionstitch.codegen.count.values import Large, Sum, Unknown, Value, at
-from fusionstitch.codegen.ir.intrinsic import WARP
+from fusionstitch.costmodel.devices import WARP
 from fusionstitch.costmodel.work import SECTOR_BYTES
 
 #: Offsets within a sector, and sets of active threads, that are told apart.

@@ -17,6 +17,7 @@ from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.text.types import c_type, compute_bytes
+from fusionstitch.costmodel.devices import WARP
 from fusionstitch.hlo.graph import Op
 
 #: 4-byte registers per thread that the values of a tile may take.
@@ -24,7 +25,6 @@ TILE_REGISTERS = 84
 MOST_ROWS = 8
 #: Steps along a row that are unrolled, so that a thread can hold them in registers.
 MOST_STEPS = 24
-WARP = 32
 #: Rows, columns and summed elements of one tensor core instruction, and the lanes of a row.
 TENSOR_ROWS, TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_LANES = 16, 8, 8, 4
 #: Rows of half a tile of them, each with a group of lanes.

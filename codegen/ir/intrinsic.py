@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.types import Type
-
-WARP = 32
+from fusionstitch.costmodel.devices import WARP
 
 
 class Holds(enum.Enum):

@@ -10,7 +10,6 @@ from fusionstitch.codegen.ir.intrinsic import (
     ALL,
     FIRST,
     REST,
-    WARP,
     Called,
     Cost,
     Holds,
@@ -24,6 +23,7 @@ from fusionstitch.codegen.ir.intrinsic import (
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.types import FLOAT
 from fusionstitch.costmodel.account_time import PRODUCT_FLOPS
+from fusionstitch.costmodel.devices import WARP
 from fusionstitch.costmodel.prices import APPROXIMATE
 
 #: FLOPs of a thread in one step of tensor cores, of 8 summed floats or 16 halves.

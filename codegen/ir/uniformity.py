@@ -22,7 +22,6 @@ from fusionstitch.codegen.ir.expressions import (
     Named,
     Number,
 )
-from fusionstitch.codegen.ir.intrinsic import WARP
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
@@ -38,6 +37,7 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 from fusionstitch.codegen.ir.walk import parts
+from fusionstitch.costmodel.devices import WARP
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -28,16 +28,10 @@ from fusionstitch.codegen.ir.walk import every
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.context import Context
-from fusionstitch.codegen.lower.functions import (
-    FEWEST,
-    Signature,
-    is_flat,
-    kind_of_group,
-    shared_functions,
-    signature,
-)
+from fusionstitch.codegen.lower.functions import Signature, shared_functions, signature
 from fusionstitch.codegen.lower.nest import lower_rows
 from fusionstitch.codegen.lower.tiles import lower_tile
+from fusionstitch.codegen.schedule.outlining import is_flat
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.codegen.text.source import comment
 
@@ -78,7 +72,8 @@ class KernelEmitter:
     def _share_functions(self) -> None:
         """Turns groups that differ only in their tensors, and where in them they read, into calls
         of one function."""
-        groups = self._alike()
+        outlined = [group for group in self.plan.groups if group.outlined]
+        groups = sorted(outlined, key=is_flat, reverse=True)
         signatures = {g: signature(g, self.memory) for g in groups}
         bodies = {g: self._function_body(g, signatures[g]) for g in groups}
         for group, body in bodies.items():
@@ -90,18 +85,6 @@ class KernelEmitter:
             self.functions.append(replace(shared.function, name=name))
             for group, places in shared.places.items():
                 self._calls[group] = Invoke(name, (*signatures[group].arguments(group), *places))
-
-    def _alike(self) -> list[GroupPlan]:
-        """The groups that may share a function: elementwise ones of inputs, and those of which
-        there are several of one kind."""
-        groups = self.plan.groups
-        flat = [g for g in groups if is_flat(g)]
-        rest = [g for g in groups if not is_flat(g)]
-        kinds = {g: kind_of_group(g) for g in rest}
-        counts = Counter(kinds.values())
-        return (flat if len(flat) >= FEWEST else []) + [
-            g for g in rest if counts[kinds[g]] >= FEWEST
-        ]
 
     def _function_body(self, group: GroupPlan, signature: Signature) -> tuple[Statement, ...]:
         """The statements of a function that computes one tile of a group."""
@@ -121,7 +104,7 @@ class KernelEmitter:
         inner._nests(group, "tile", "points" if signature.flat else "")
         return inner.writer.body
 
-    def _phase(self, groups: list[GroupPlan]) -> None:
+    def _phase(self, groups: Sequence[GroupPlan]) -> None:
         """The tiles of all groups, numbered through; a block, or a cluster of them, takes
         every grid-th one."""
         tiles, grid = sum(g.tiles for g in groups), self.plan.grid
@@ -152,7 +135,7 @@ class KernelEmitter:
                 return
             self._dispatch(groups, work)
 
-    def _dispatch(self, groups: list[GroupPlan], work: str) -> None:
+    def _dispatch(self, groups: Sequence[GroupPlan], work: str) -> None:
         """Finds the group a tile belongs to, by halves."""
         if len(groups) == 1:
             first = groups[0].first_tile

@@ -8,7 +8,7 @@ functions, the code stays about as small as that of one tensor, layer or step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.addresses import readdressed, written_out
@@ -17,13 +17,10 @@ from fusionstitch.codegen.ir.statements import Body, Function
 from fusionstitch.codegen.ir.types import IndexType, PointerTo, Raw, Record, Scalar, Type, stored
 from fusionstitch.codegen.ir.walk import mapped
 from fusionstitch.codegen.lower.context import Locations
+from fusionstitch.codegen.schedule.outlining import FEWEST, is_flat
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.hlo.graph import Op
 
-#: Groups that are alike from which on they share a function. Two small ones save no time to
-#: compile, but what the compiler would keep for them in registers from before a grid barrier:
-#: layer norm forward and backward took 43.5 instead of 44.6 us on an H200.
-FEWEST = 2
 #: Constants inside addresses in which groups that share a function may differ.
 MOST_PLACES = 8
 
@@ -62,25 +59,6 @@ class Shared:
 
     function: Function
     places: Mapping[GroupPlan, tuple[Number, ...]]
-
-
-def kind_of_group(group: GroupPlan) -> tuple[object, ...]:
-    """Equal for groups that may share a function; those of several elements a tile by their
-    shapes, too."""
-    flat = is_flat(group)
-    return tuple(s.op.opcode if flat else (s.op.opcode, s.op.shape) for s in group.group.stages)
-
-
-def is_flat(group: GroupPlan) -> bool:
-    """Whether a group computes with inputs alone, element by element."""
-    return group.group.is_flat and not any(s.reads for s in group.group.stages)
-
-
-def length(groups: Iterable[GroupPlan]) -> int:
-    """Ops in the text of a kernel, those of a shared function counted once: what compiling it takes
-    grows with."""
-    kinds = {kind_of_group(group): group for group in groups}
-    return sum(1 + len(s.inlined) for group in kinds.values() for s in group.group.stages)
 
 
 def signature(group: GroupPlan, memory: Locations) -> Signature:

@@ -19,7 +19,6 @@ from fusionstitch.codegen.ir.expressions import (
     infix,
     number,
 )
-from fusionstitch.codegen.ir.intrinsic import WARP
 from fusionstitch.codegen.ir.intrinsics import (
     JOIN,
     REDUCE_BLOCK,
@@ -43,6 +42,7 @@ from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.sums import functor_of, start_of
 from fusionstitch.codegen.schedule.walk import UNIT, Held
+from fusionstitch.costmodel.devices import WARP
 from fusionstitch.hlo.graph import Op
 
 Key = tuple[Op, Indices]

@@ -6,8 +6,8 @@ on the two go one way: `planned` works out everything else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.dots.tile import Tile
 from fusionstitch.codegen.loops.groups import Group
@@ -69,9 +69,9 @@ class Choice:
 
 def planned(choice: Choice, device: Device) -> KernelPlan:
     """The schedule that a choice makes."""
-    phases = [[_planned_group(group) for group in phase] for phase in choice.phases]
-    _alternate(phases, device)
-    most = max(map(_number_tiles, phases))
+    walked = _alternating([map(_planned_group, phase) for phase in choice.phases], device)
+    phases = tuple(map(_numbered, walked))
+    most = max(phase[-1].first_tile + phase[-1].tiles for phase in phases)
     resident = RESIDENT_THREADS
     heaviest = max((g for phase in phases for g in phase), key=lambda g: elements(g.group))
     if any(keeps_and_carries(heaviest.group, nest.nest) for nest in heaviest.nests):
@@ -83,7 +83,7 @@ def planned(choice: Choice, device: Device) -> KernelPlan:
 
 def _planned_group(choice: GroupChoice) -> GroupPlan:
     group, points = choice.group, choice.points
-    nests = [
+    nests = tuple(
         NestPlan(
             loop.nest,
             points * group.axes.size(loop.nest.rows),
@@ -92,7 +92,7 @@ def _planned_group(choice: GroupChoice) -> GroupPlan:
             loop.tile,
         )
         for loop in choice.loops
-    ]
+    )
     shared = read_elsewhere(loop.nest for loop in choice.loops) | choice.stored
     return GroupPlan(group, nests, points, -(-group.tiles // points), shared=shared)
 
@@ -119,12 +119,15 @@ def keeps_and_carries(group: Group, nest: Nest) -> bool:
     return bool(both) and group.axes.size(nest.inner) >= LONG_ROW
 
 
-def _alternate(phases: Sequence[Sequence[GroupPlan]], device: Device) -> None:
-    """Turns the walk around where an earlier phase went through the same large input: what it read
-    last is still in L2."""
+def _alternating(
+    phases: Sequence[Iterable[GroupPlan]], device: Device
+) -> Iterator[Iterable[GroupPlan]]:
+    """The phases, with the walk turned around where an earlier one went through the same large
+    input: what it read last is still in L2."""
     latest: dict[int, bool] = {}
     for phase in phases:
         read: dict[int, bool] = {}
+        plans = []
         for plan in phase:
             large = {
                 op.id
@@ -133,16 +136,18 @@ def _alternate(phases: Sequence[Sequence[GroupPlan]], device: Device) -> None:
                 if op.shape.bytes > device.l2_bytes * device.warm_share
             }
             again = [latest[i] for i in sorted(large) if i in latest]
-            plan.again = bool(again)
-            plan.backward = plan.again and not again[0]
-            read.update((i, plan.backward) for i in large)
+            backward = bool(again) and not again[0]
+            plans.append(replace(plan, again=bool(again), backward=backward))
+            read.update((i, backward) for i in large)
         latest.update(read)
+        yield plans
 
 
-def _number_tiles(plans: list[GroupPlan]) -> int:
-    """Numbers the tiles of a phase; returns how many there are."""
+def _numbered(plans: Iterable[GroupPlan]) -> tuple[GroupPlan, ...]:
+    """The groups of a phase with their tiles numbered through."""
+    numbered: list[GroupPlan] = []
     first = 0
     for plan in plans:
-        plan.first_tile = first
+        numbered.append(replace(plan, first_tile=first))
         first += plan.tiles
-    return first
+    return tuple(numbered)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 from fusionstitch.codegen.dots.streams import stream_tile
-from fusionstitch.codegen.dots.tile import TENSOR_ROWS, WARP, Tile, choose_tile
+from fusionstitch.codegen.dots.tile import TENSOR_ROWS, Tile, choose_tile
 from fusionstitch.codegen.loops.coalescing import line_costs
 from fusionstitch.codegen.loops.groups import COALESCED, Group
 from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
@@ -38,7 +38,7 @@ from fusionstitch.codegen.schedule.schedule import (
     vector_elements,
 )
 from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning, power_of_two, team_in
-from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.devices import WARP, Device
 
 #: Elements of a long row per thread.
 PER_THREAD = 16

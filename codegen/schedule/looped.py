@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.streams import MOST_REGISTERS, stream_tile, takes_stream
-from fusionstitch.codegen.dots.tile import WARP, Tile, possible_tiles
+from fusionstitch.codegen.dots.tile import Tile, possible_tiles
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, join, new_nest
 from fusionstitch.codegen.loops.stages import Stage, Stream
@@ -21,6 +21,7 @@ from fusionstitch.codegen.schedule.printed import levels as levels_of
 from fusionstitch.codegen.schedule.schedule import Teams
 from fusionstitch.codegen.schedule.spread import Levels
 from fusionstitch.codegen.schedule.template import Level, Loop
+from fusionstitch.costmodel.devices import WARP
 from fusionstitch.hlo.errors import CodegenError
 
 

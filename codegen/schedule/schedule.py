@@ -55,7 +55,7 @@ class Teams:
         return (self.threads == 1 or self.threads % 32 == 0) and not self.columns
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class NestPlan:
     """A nest with its extents per tile and the threads that work on each row.
 
@@ -103,18 +103,19 @@ class NestPlan:
         return ragged or self.rows % (block // threads) != 0
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class GroupPlan:
     """`points` grid points per tile; the tiles of a phase are numbered through its groups.
 
     Values of the stages `shared` lie in shared memory. Its `late` inputs are brought to L2 when a
     tile begins, so many elements of each (codegen/schedule/prefetch.py). A group that reads an
     input `again` gives each block one stretch of it, as a loop that sums rows does; a `backward`
-    one walks that from the end.
+    one walks that from the end. One that is `outlined` is a call of a device function if others
+    have the same statements (codegen/schedule/outlining.py).
     """
 
     group: Group
-    nests: list[NestPlan]
+    nests: tuple[NestPlan, ...]
     points: int
     tiles: int
     shared: frozenset[Stage] = frozenset()
@@ -122,6 +123,7 @@ class GroupPlan:
     late: tuple[tuple[Op, int], ...] = ()
     again: bool = False
     backward: bool = False
+    outlined: bool = False
 
     @property
     def grid_points(self) -> int:
@@ -133,7 +135,7 @@ class GroupPlan:
         return self.grid_points % self.points != 0
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class KernelPlan:
     """Threads per block, groups by phase (a grid barrier between phases), blocks, or clusters of
     them: each tile is then the work of `cluster` blocks.
@@ -144,7 +146,7 @@ class KernelPlan:
     """
 
     block: int
-    phases: list[list[GroupPlan]]
+    phases: tuple[tuple[GroupPlan, ...], ...]
     grid: int
     full: int
     resident: int = RESIDENT_THREADS

@@ -30,8 +30,8 @@ ROW_LOADS, STEPS, FEW_STEPS = 8, 16, 4
 def with_walks(plan: KernelPlan, written: Set[int]) -> KernelPlan:
     """`plan` with the walk of every nest; `written` are the ids of the ops whose values go to
     global memory."""
-    phases = [[_with_walks(group, plan, written) for group in phase] for phase in plan.phases]
-    return replace(plan, phases=phases)
+    phases = (tuple(_with_walks(group, plan, written) for group in phase) for phase in plan.phases)
+    return replace(plan, phases=tuple(phases))
 
 
 def _with_walks(group: GroupPlan, plan: KernelPlan, written: Set[int]) -> GroupPlan:
@@ -39,7 +39,7 @@ def _with_walks(group: GroupPlan, plan: KernelPlan, written: Set[int]) -> GroupP
     if all(walk is ONE_BY_ONE for walk in walks):
         return group
     pairs = zip(group.nests, walks, strict=True)
-    nests = [replace(nest, walk=walk) for nest, walk in pairs]
+    nests = tuple(replace(nest, walk=walk) for nest, walk in pairs)
     return replace(group, nests=nests, late=late_inputs(group))
 
 

@@ -10,12 +10,13 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from fusionstitch.codegen.dots.tile import WARP, possible_tiles
+from fusionstitch.codegen.dots.tile import possible_tiles
 from fusionstitch.codegen.schedule.choice import Choice, GroupChoice, LoopChoice
 from fusionstitch.codegen.schedule.clusters import MOST_THREADS
 from fusionstitch.codegen.schedule.defaults import in_columns
 from fusionstitch.codegen.schedule.looped import Launch, check_teams
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, Teams
+from fusionstitch.costmodel.devices import WARP
 from fusionstitch.hlo.errors import CodegenError
 
 T = TypeVar("T")

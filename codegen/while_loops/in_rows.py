@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusionstitch.codegen.assembly import Written
@@ -13,11 +14,12 @@ from fusionstitch.codegen.ir.types import INT, LONG
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.codegen.while_loops.flat import Flat
+from fusionstitch.codegen.while_loops.flat import Flat, Loop
 from fusionstitch.codegen.while_loops.lower import Locations, Lowering
 from fusionstitch.codegen.while_loops.overwrites import Pairs, row_by_row
 from fusionstitch.codegen.while_loops.ragged import let_rows_stop
 from fusionstitch.codegen.while_loops.rows import Rows, find_rows
+from fusionstitch.codegen.while_loops.trips import with_counters
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.semantics import Kind, kind_of
 
@@ -32,11 +34,13 @@ BLOCKS = ((1 << 17, 128), (1 << 15, 64), (0, 32))
 
 @dataclass(frozen=True, eq=False)
 class InRows:
-    """A region with loops whose rows are dealt to threads."""
+    """A region with loops whose rows are dealt to threads; `steps` are the variables that count
+    iterations, by loop."""
 
     flat: Flat
     rows: Rows
     block: int
+    steps: Mapping[Loop, str]
 
     @property
     def template(self) -> str:
@@ -57,7 +61,8 @@ def in_rows(flat: Flat, settings: Settings) -> InRows:
     if joined > MOST_JOINED:
         raise CodegenError(f"A thread would reduce {joined} elements of its row, written out.")
     block = next(threads for least, threads in BLOCKS if rows.count >= least)
-    return InRows(flat, rows, block)
+    counted, steps = with_counters(flat)
+    return InRows(counted, rows, block, steps)
 
 
 def write_rows(form: InRows, settings: Settings) -> Written:
@@ -71,6 +76,8 @@ def write_rows(form: InRows, settings: Settings) -> Written:
 def _lowered(form: InRows, settings: Settings, in_place: Pairs, writer: Writer) -> Lowered:
     flat, graph = form.flat, form.flat.graph
     writer.name(graph.name)
+    for step in form.steps.values():
+        assert writer.name(step) == step
     inputs = [writer.name(p.name or "input") for p in graph.parameters[: flat.inputs]]
     roots = graph.root.operands[: flat.outputs]
     outputs = [writer.name(f"{op.name or op.opcode}_out") for op in roots]
@@ -84,7 +91,8 @@ def _lowered(form: InRows, settings: Settings, in_place: Pairs, writer: Writer) 
     ]
     int_ = LONG if is_wide(graph) else INT
     memory = Locations(inputs, outputs, tables, settings.device.cached_instructions)
-    lowering = Lowering(flat, form.rows, memory, settings.options.numerics, int_, writer)
+    numerics = settings.options.numerics
+    lowering = Lowering(flat, form.rows, form.steps, memory, numerics, int_, writer)
     return Lowered(
         name=graph.name,
         buffers=tuple(buffers),

@@ -59,7 +59,7 @@ from fusionstitch.codegen.while_loops.partial_updates import (
     updates,
 )
 from fusionstitch.codegen.while_loops.rows import Dim, Rows
-from fusionstitch.codegen.while_loops.trips import Counter, counter
+from fusionstitch.codegen.while_loops.trips import counter
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
 
@@ -99,9 +99,17 @@ class Lowering(Elementwise):
     """Writes the loops of `flat` for the `rows` that its threads deal out."""
 
     def __init__(
-        self, flat: Flat, rows: Rows, memory: Locations, numerics: str, int_: IndexType, w: Writer
+        self,
+        flat: Flat,
+        rows: Rows,
+        steps: Mapping[Loop, str],
+        memory: Locations,
+        numerics: str,
+        int_: IndexType,
+        w: Writer,
     ):
-        self.flat, self.rows, self.memory, self.writer, self.int = flat, rows, memory, w, int_
+        self.flat, self.rows, self.steps = flat, rows, steps
+        self.memory, self.writer, self.int = memory, w, int_
         self.values = Values(Known(w, _label, int_), self, numerics, dict(memory.tables))
         self.homes: dict[int, _Home] = {}
         self.digits: dict[Dim, Index] = {}
@@ -133,9 +141,7 @@ class Lowering(Elementwise):
         self.written |= {self.output_of(c) for c in stacked}
         kept = [c for c in loop.carried if c not in stacked and not (count and c is count.carried)]
         chosen = None if loop.chosen is None else self.value(flat.root(loop.chosen), ())
-        step = writer.name("turn") if count else ""
-        if count:
-            self.counts(count, step)
+        step = self.steps.get(loop, "")
         filled = {
             c
             for c in loop.carried
@@ -250,12 +256,6 @@ class Lowering(Elementwise):
         for at, value in enumerate(values):
             self.writer.add(Assign(element(name, constant(at)), value))
         return name
-
-    def counts(self, count: Counter, step: str) -> None:
-        """Lets places that the counter decides be known as those of the loop's variable."""
-        op = self.flat.parameter(count.carried.inside)
-        place = variable(step, count.trips) * count.step + count.start
-        op.attrs = {**op.attrs, "counts": place}
 
     def reads_much(self) -> bool:
         """Whether what an iteration reads of the inputs should not wait in registers."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusionstitch.codegen.index_maps.index import Index, variable
+from fusionstitch.codegen.index_maps.index import Index
 from fusionstitch.codegen.index_maps.maps import position
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
 from fusionstitch.codegen.while_loops.conditions import is_simple
@@ -23,7 +23,7 @@ from fusionstitch.codegen.while_loops.partial_updates import (
     replacing,
     updates,
 )
-from fusionstitch.codegen.while_loops.trips import Counter, counter
+from fusionstitch.codegen.while_loops.trips import Counter, counter, with_counters
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.semantics import Kind, kind_of
@@ -169,11 +169,11 @@ def copied_to_outputs(name: str, handed_on: Mapping[int, Slot]) -> Straight:
 
 class _Cutter:
     def __init__(self, flat: Flat, table: float):
-        self.flat, self.table = flat, table
+        self.flat, self.steps = with_counters(flat)
+        self.table = table
         #: the slots of values that lie in one, by op id, and the constants that counters end as
         self.slots: dict[int, Slot] = {}
         self.constants: dict[int, Op] = {}
-        self.steps = 0
 
     def program(self) -> Program:
         flat = self.flat
@@ -275,7 +275,9 @@ class _Cutter:
         """A loop, behind what it starts from; `later` pieces come behind it."""
         flat = self.flat
         count = counter(flat, loop)
-        step = self.counted(count) if count else ""
+        step = self.steps.get(loop, "")
+        if count:
+            self.end(count)
         begun: list[tuple[Op, Target]] = []
         ended: list[tuple[Op, Target]] = []
         pairs: list[tuple[Slot, Slot]] = []
@@ -343,17 +345,11 @@ class _Cutter:
         much = 2 * sum(p.value.shape.bytes for p in parts) > inside.shape.bytes
         return parts if alone and scalar and not much else ()
 
-    def counted(self, count: Counter) -> str:
-        """The variable of a counter: what the counter is inside of its loop, and behind it."""
-        step = f"turn_{self.steps}" if self.steps else "turn"
-        self.steps += 1
-        inside = self.flat.parameter(count.carried.inside)
-        place = variable(step, max(1, count.trips)) * count.step + count.start
-        inside.attrs = {**inside.attrs, "counts": place}
-        last = NUMPY_DTYPES[inside.dtype].type(count.start + count.trips * count.step)
+    def end(self, count: Counter) -> None:
+        """Makes a constant of what a counter is after its loop."""
         after = self.flat.parameter(count.carried.after)
+        last = NUMPY_DTYPES[after.dtype].type(count.start + count.trips * count.step)
         self.constants[after.id] = Op("constant", after.shape, attrs={"value": last})
-        return step
 
     def part(self, c: Carried) -> tuple[Update, tuple[Index, ...]] | None:
         """The one part of a carried array that an iteration replaces, at a place that counters

@@ -113,9 +113,8 @@ class _InRegisters:
     """Where threads that run rows of their own keep what loops carry."""
 
     def __init__(self, form: InRows):
-        self.lowering = Lowering(
-            form.flat, form.rows, Locations((), (), {}, 0), "default", INT, Writer()
-        )
+        memory = Locations((), (), {}, 0)
+        self.lowering = Lowering(form.flat, form.rows, form.steps, memory, "default", INT, Writer())
 
     def of(self, c: Carried) -> str:
         if self.lowering.stacked(c) is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from fusionstitch.codegen.index_maps.index import Index, variable
+from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, conjuncts
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.trips import UNKNOWN_TRIPS, Count, count
@@ -35,6 +37,24 @@ def _counted(flat: Flat, loop: Loop, condition: Op) -> Counter | None:
         if found is not None:
             return Counter(found.start, found.step, found.trips, c)
     return None
+
+
+def with_counters(flat: Flat) -> tuple[Flat, dict[Loop, str]]:
+    """The region whose counters are known as numbers of iterations, by the attribute `counts`, and
+    the variables that count these, by loop."""
+    steps: dict[Loop, str] = {}
+    places: dict[int, Index] = {}
+    for loop in flat.every:
+        if count := counter(flat, loop):
+            steps[loop] = f"turn_{len(steps)}" if steps else "turn"
+            place = variable(steps[loop], max(1, count.trips)) * count.step + count.start
+            places[count.carried.inside] = place
+
+    def counting(op: Op) -> list[Op] | None:
+        place = places.get(op.attrs["index"]) if op.opcode == "parameter" else None
+        return None if place is None else [replace(op, attrs={**op.attrs, "counts": place})]
+
+    return replace(flat, graph=rewrite(flat.graph, counting)), steps
 
 
 def trips_of(flat: Flat, loop: Loop) -> int:

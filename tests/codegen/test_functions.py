@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.codegen.regions import ORDERS, Case, build, whole_of
+from fusionstitch.codegen.generate import plan_kernel
+from tests.codegen.regions import H200, ORDERS, Case, build, whole_of
 
 CALL = re.compile(r"^ *elementwise\w*\((.*)\);", re.MULTILINE)
 
@@ -47,3 +48,25 @@ def test_every_call_writes_its_own_tensors(
     assert all(call.endswith(written) for call in calls)
     for order, seed in ORDERS:
         built.check(case, order, seed)
+
+
+def row_sums(*xs: jax.Array) -> list[jax.Array]:
+    return [jnp.exp(x).sum(1) for x in xs]
+
+
+@pytest.mark.parametrize(
+    ("fun", "shapes", "outlined"),
+    [
+        (update, [(64, 64), (64, 64)], [False]),
+        (update, [(64, 64), (64, 64), (32, 8), (32, 8)], [True, True]),
+        (row_sums, [(64, 256), (64, 256), (16, 512)], [True, True, False]),
+    ],
+)
+def test_the_schedule_says_which_groups_may_share_a_function(
+    fun: Callable[..., Any], shapes: list[tuple[int, int]], outlined: list[bool]
+) -> None:
+    """Elementwise ones of any shapes, others of the same."""
+    region = whole_of(fun, *(np.zeros(dims, np.float32) for dims in shapes))
+    groups = plan_kernel(region, H200).plan.groups
+    groups.sort(key=lambda group: group.group.stages[0].op.id)
+    assert [group.outlined for group in groups] == outlined

@@ -34,7 +34,6 @@ from fusionstitch.codegen.ir.expressions import (
     apply,
     number,
 )
-from fusionstitch.codegen.ir.intrinsic import WARP
 from fusionstitch.codegen.ir.intrinsics import LOAD
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
@@ -59,6 +58,7 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import Raw, Scalar, VectorOf
 from fusionstitch.codegen.ir.walk import every, inside, mapped, names, parts, with_bodies
+from fusionstitch.costmodel.devices import WARP
 
 #: Types whose loaded vectors have elements of another type (`cuda/types.cuh`), which `LOAD` alone
 #: takes.
