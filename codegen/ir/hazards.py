@@ -2,7 +2,8 @@
 
 One walk, for two purposes: the verifier wants to know whether a barrier is missing anywhere
 (`verifier/hazards.py`), and the pass that places barriers where (`passes/barriers.py`). A loop is
-walked twice, for what an iteration leaves to the next one.
+walked twice, for what an iteration leaves to the next one. Where blocks wait for each other by
+counters, it is about the threads of one block alone: `verifier/counters.py` is about several.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fusionstitch.codegen.ir.accesses import (
     Area,
     is_pointer,
 )
+from fusionstitch.codegen.ir.counters import has_counters
 from fusionstitch.codegen.ir.expressions import Address, Expr, Load, LoadVector
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.memory import Memory
@@ -138,13 +140,15 @@ class Hazards:
 
 
 def _global_areas(kernel: Lowered) -> dict[str, Area]:
-    among = Scope.BLOCK if kernel.grid == 1 else Scope.GRID
+    counted = has_counters(kernel)
+    among = Scope.BLOCK if kernel.grid == 1 or counted else Scope.GRID
     read = read_in(kernel)
     buffers = (b.name for b in kernel.buffers if b.memory in _SHARED_BY_THE_GRID)
     found = {name: Area(buffer=name, among=among) for name in buffers if name in read}
     for one in kernel.buffers:
         if one.by is not None:
-            found[one.name] = found[one.by.output] = Area(buffer=one.by.output, among=one.by.among)
+            own = Scope.BLOCK if counted else one.by.among
+            found[one.name] = found[one.by.output] = Area(buffer=one.by.output, among=own)
     return found
 
 

@@ -37,7 +37,8 @@ class Buffer:
 class Lowered:
     """A kernel's buffers in the order of its parameters, and its tables; its own functions; its
     statements; threads of a block, blocks of a cluster and of the grid, bytes of shared memory; how
-    many blocks registers have to suffice for on a multiprocessor, 0 where nothing is asked."""
+    many blocks registers have to suffice for on a multiprocessor, 0 where nothing is asked; whether
+    the launch is `cooperative`: all blocks run at once, so that each may wait for any other."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -48,6 +49,7 @@ class Lowered:
     grid: int
     shared: int
     per_sm: int = 0
+    cooperative: bool = False
 
     @property
     def bounds(self) -> str:

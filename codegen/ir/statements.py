@@ -141,6 +141,29 @@ class Barrier:
 
 
 @dataclass(frozen=True)
+class Arrive:
+    """The block is done with what stands before: element `index` of a buffer of counters, which
+    begin at zero, goes up by one for the blocks of a scope that wait for it. All threads of the
+    block come to it together, and wait for each other."""
+
+    counter: Used
+    index: Expr
+    scope: Scope = Scope.GRID
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The block waits until `value` blocks of a scope have arrived at element `index` of a buffer
+    of counters: what these did before then comes before what stands behind. All threads of the
+    block come to it together, and wait for each other."""
+
+    counter: Used
+    index: Expr
+    value: Expr
+    scope: Scope = Scope.GRID
+
+
+@dataclass(frozen=True)
 class Skip:
     """The next iteration of the innermost loop begins where `condition` holds. If the data has a
     say in that, it is `likely` where this does, which is for the cost model alone."""
@@ -236,6 +259,8 @@ Statement = (
     | Call
     | Invoke
     | Barrier
+    | Arrive
+    | Wait
     | Skip
     | Leave
     | Swap

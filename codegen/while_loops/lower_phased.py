@@ -64,9 +64,11 @@ def write_phased(form: Phased, settings: Settings, ahead: bool = False) -> Writt
     device = settings.device
     lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block, ahead)
     resident, meet = form.threads.resident, form.scope is Scope.GRID
-    lowered = replace(lowering.lowered(), per_sm=resident if meet or resident > 1 else 0)
+    per_sm = resident if meet or resident > 1 else 0
     return Written(
-        *(lowered, lowering.graphs, lowering.scratch, meet, lowering.in_place), names=lowering.names
+        replace(lowering.lowered(), per_sm=per_sm, cooperative=meet),
+        *(lowering.graphs, lowering.scratch, lowering.in_place),
+        names=lowering.names,
     )
 
 

@@ -1,0 +1,109 @@
+"""Which elements of a buffer an address may be, as a start and steps from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: Tries to find an element of two sets; beyond, they are said to have one in common.
+_MOST_TRIES = 4096
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The integers `first + sum(step * k)`, with `k` from 0 up to its count, which it does not
+    reach, for each (step, count) of `steps`. Steps are positive, counts more than one."""
+
+    first: int
+    steps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def last(self) -> int:
+        return self.first + sum(step * (count - 1) for step, count in self.steps)
+
+    @property
+    def alone(self) -> int | None:
+        """The integer that it is, if it is one."""
+        return None if self.steps else self.first
+
+    def __add__(self, other: Elements) -> Elements:
+        return _joined(self.first + other.first, (*self.steps, *other.steps))
+
+    def __mul__(self, factor: int) -> Elements:
+        if factor == 0:
+            return Elements(0)
+        steps = tuple((step * factor, count) for step, count in self.steps)
+        back = sum(step * (count - 1) for step, count in steps if step < 0)
+        return Elements(self.first * factor + back, tuple((abs(s), n) for s, n in steps))
+
+    def __floordiv__(self, divisor: int) -> Elements:
+        if all(step % divisor == 0 for step, _ in self.steps):
+            steps = tuple((step // divisor, count) for step, count in self.steps)
+            return Elements(self.first // divisor, steps)
+        return between(self.first // divisor, self.last // divisor)
+
+    def __mod__(self, divisor: int) -> Elements:
+        if self.first // divisor == self.last // divisor:
+            return Elements(self.first % divisor, self.steps)
+        if all(step % divisor == 0 for step, _ in self.steps):
+            return Elements(self.first % divisor)
+        return between(0, divisor - 1)
+
+    def below(self, limit: int) -> Elements:
+        """Those that may be less than a limit; all of them where that is not known."""
+        if len(self.steps) != 1 or self.last < limit or self.first >= limit:
+            return self
+        [(step, _)] = self.steps
+        return _joined(self.first, ((step, (limit - 1 - self.first) // step + 1),))
+
+    def meets(self, other: Elements) -> bool:
+        """Whether two sets may have an integer in common; exact but for sets of many odd steps."""
+        many: dict[int, tuple[int, int]] = {}
+        for step, count in self.steps:
+            low, high = many.get(step, (0, 0))
+            many[step] = low, high + count - 1
+        for step, count in other.steps:
+            low, high = many.get(step, (0, 0))
+            many[step] = low - count + 1, high
+        terms = [(step, *many[step]) for step in sorted(many, reverse=True)]
+        return _Search(terms).finds(0, other.first - self.first)
+
+
+def between(first: int, last: int) -> Elements:
+    """All integers from one to another."""
+    return _joined(first, ((1, last - first + 1),))
+
+
+def _joined(first: int, steps: Iterable[tuple[int, int]]) -> Elements:
+    """The same with steps of one length as one."""
+    counts: dict[int, int] = {}
+    for step, count in steps:
+        counts[step] = counts.get(step, 1) + count - 1
+    return Elements(first, tuple((step, count) for step, count in counts.items() if count > 1))
+
+
+class _Search:
+    """Looks for integers, each within bounds, whose multiples by steps have a sum: the largest
+    steps first, after which little is left for the others."""
+
+    def __init__(self, terms: list[tuple[int, int, int]]):
+        self.terms, self.tries = terms, 0
+        #: from each term on: the least and the greatest sum, and what all are multiples of
+        self.rest = [(0, 0, 0)]
+        for step, low, high in reversed(terms):
+            least, most, common = self.rest[-1]
+            self.rest.append((least + step * low, most + step * high, math.gcd(common, step)))
+        self.rest.reverse()
+
+    def finds(self, number: int, wanted: int) -> bool:
+        least, most, common = self.rest[number]
+        if not least <= wanted <= most or (wanted % common if common else wanted):
+            return False
+        self.tries += 1
+        if number == len(self.terms) or self.tries > _MOST_TRIES:
+            return True
+        step, low, high = self.terms[number]
+        least, most, _ = self.rest[number + 1]
+        first, last = max(low, -((most - wanted) // step)), min(high, (wanted - least) // step)
+        return any(self.finds(number + 1, wanted - step * n) for n in range(first, last + 1))
