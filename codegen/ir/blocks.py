@@ -141,7 +141,7 @@ class Blocks:
         return isinstance(one, (Arrive, Wait, Swap))
 
     def steps(self, block: int) -> Steps:
-        """What a block does. Raises Unknown where that cannot be told."""
+        """What a block does. Raises Unknown where that is not known."""
         walk = _Walk(self, block)
         walk.body(self.kernel.body)
         return Steps(tuple(walk.syncs), tuple(dict.fromkeys(walk.touched)))
@@ -191,7 +191,7 @@ class _Ended(Exception):
 
 
 class _Walk:
-    """The way of one block."""
+    """What one block does, statement by statement."""
 
     def __init__(self, blocks: Blocks, block: int):
         self.blocks = blocks

@@ -35,7 +35,7 @@ class Elements:
             return Elements(0)
         steps = tuple((step * factor, count) for step, count in self.steps)
         back = sum(step * (count - 1) for step, count in steps if step < 0)
-        return Elements(self.first * factor + back, tuple((abs(s), n) for s, n in steps))
+        return _joined(self.first * factor + back, ((abs(s), n) for s, n in steps))
 
     def __floordiv__(self, divisor: int) -> Elements:
         if all(step % divisor == 0 for step, _ in self.steps):
@@ -76,11 +76,19 @@ def between(first: int, last: int) -> Elements:
 
 
 def _joined(first: int, steps: Iterable[tuple[int, int]]) -> Elements:
-    """The same with steps of one length as one."""
+    """The same with as few steps as they can be: those of one length are one, and so are shorter
+    ones and those that begin where these end."""
     counts: dict[int, int] = {}
     for step, count in steps:
         counts[step] = counts.get(step, 1) + count - 1
-    return Elements(first, tuple((step, count) for step, count in counts.items() if count > 1))
+    found: list[tuple[int, int]] = []
+    for step, count in sorted(counts.items()):
+        if count > 1 and found and step == found[-1][0] * found[-1][1]:
+            shorter, many = found.pop()
+            found.append((shorter, many * count))
+        elif count > 1:
+            found.append((step, count))
+    return Elements(first, tuple(found))
 
 
 class _Search:

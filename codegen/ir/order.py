@@ -1,4 +1,4 @@
-"""Whether what blocks do with a buffer is in an order, on every way through a launch."""
+"""Whether what blocks do with a buffer is in an order, in every execution of a launch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Order:
         the other."""
         for number in np.flatnonzero(self.writes).tolist():
             block, one = self.touched[number]
-            near = self._near(number) & ~self._behind(number) & (self.blocks != block)
+            near = self._near(number) & ~self._after(number) & (self.blocks != block)
             near[:number] &= ~self.writes[:number]  # was looked at the other way round
             for other_number in np.flatnonzero(near).tolist():
                 other_block, other = self.touched[other_number]
@@ -62,7 +62,7 @@ class Order:
         for number in np.flatnonzero(self.writes).tolist():
             block, one = self.touched[number]
             own = (self.blocks == block) & (self.syncs >= one.syncs)
-            for read in np.flatnonzero(left & self._near(number) & (self._behind(number) | own)):
+            for read in np.flatnonzero(left & self._near(number) & (self._after(number) | own)):
                 left[read] = not _meet(one, self.touched[read][1])
         return next((self.touched[read] for read in np.flatnonzero(left)), None)
 
@@ -70,7 +70,7 @@ class Order:
         """What may be of the same elements."""
         return (self.first <= self.last[number]) & (self.last >= self.first[number])
 
-    def _behind(self, number: int) -> np.ndarray:
+    def _after(self, number: int) -> np.ndarray:
         """What other blocks do only after a write."""
         block, one = self.touched[number]
         return self.reach.without(block, one.arrivals)[self.blocks] < self.syncs
@@ -90,13 +90,15 @@ def begun_early(
     blocks = np.array([block for block, _, _ in places], np.int64)
     syncs = np.array([place for _, place, _ in places], np.int64)
     elements = np.array([sync.counter[1] for _, _, sync in places], np.int64)
+    # before it arrives, a block waits for its own threads
+    arrives = np.array([sync.value is None for _, _, sync in places], np.int64)
     begun = np.zeros(len(places), bool)
     for block, own in enumerate(steps):
         for one in (one for one in own.touched if one.buffer == name):
             here = [e for e in np.unique(elements) if _meets(one.elements, Elements(int(e)))]
             of_it = np.isin(elements, here)
             before = reach.without(block, one.arrivals)[blocks] < syncs
-            before |= (blocks == block) & (one.syncs < syncs)
+            before |= (blocks == block) & (one.syncs < syncs + arrives)
             for number in np.flatnonzero(of_it & ~before):
                 yield blocks[number], places[number][2], one
             begun |= of_it

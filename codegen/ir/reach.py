@@ -1,8 +1,8 @@
 """How far blocks can come that wait for each other by counters, while one of them stands still.
 
 Counters only go up, so it does not matter in which order blocks go on: as long as any can, all come
-to the same places in the end. So what a block does happens before what another one does, on every
-way through a launch, if the other one does not come there while the first stands still before it.
+to the same places in the end. So what a block does happens before what another one does, in every
+execution of a launch, if the other one does not come there while the first stands still before it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Reach:
         return None
 
     def without(self, block: int, arrivals: int) -> np.ndarray:
-        """By block, how many syncs it gets behind while one block has arrived so often, and stands
+        """By block, how many syncs it has done while one block has arrived so often, and stands
         still before it arrives again."""
         if block not in self._known:
             run = _Run(self, held=block)

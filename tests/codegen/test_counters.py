@@ -251,7 +251,7 @@ FAULTS: dict[str, Fault] = {
         f"element {TILES - 1} of done does not begin at zero",
     ),
     "zeroed with no barrier": Fault(
-        kernel(*NUMBERS, ZERO, MAKE, USE), "done may be set to zero after block 0 came to it", "."
+        kernel(*NUMBERS, ZERO, MAKE, USE), "done may be set to zero after block 1 came to it", "."
     ),
     "zeroed again": Fault(
         kernel(*SHIFT, ZERO), "done may be set to zero after block", "overwrites|which block"
