@@ -56,6 +56,8 @@ from fusionstitch.codegen.ir.walk import every, names, parts, statements
 
 #: The counter of barriers of the grid: each block arrives at an element of its own of it.
 BARRIERS = ""
+#: Arrivals and waits that are followed at most, of all blocks once for each block: some seconds.
+MOST_STEPS = 1 << 23
 
 
 class Unknown(Exception):
@@ -105,6 +107,7 @@ class Blocks:
 
     def __init__(self, kernel: Lowered, same: Mapping[str, str]):
         self.kernel, self.same = kernel, same
+        self.most = MOST_STEPS // kernel.grid**2
         self.functions = {function.name: function for function in kernel.functions}
         #: frames, and calls, in which blocks synchronise or buffers change names
         self.syncing: set[int] = set()
@@ -265,6 +268,8 @@ class _Walk:
         if len(places) != 1:
             raise Unknown(f"{one.counter} may be one of several buffers", one)
         counter = places[0], self.number(one.index, one)
+        if len(self.syncs) >= self.blocks.most:
+            raise Unknown("blocks arrive and wait too often to be followed", one)
         self.syncs.append(Sync(counter, until, one))
         self.arrivals += until is None
 

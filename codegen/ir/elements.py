@@ -10,13 +10,16 @@ from dataclasses import dataclass
 _MOST_TRIES = 4096
 
 
+Steps = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True)
 class Elements:
     """The integers `first + sum(step * k)`, with `k` from 0 up to its count, which it does not
     reach, for each (step, count) of `steps`. Steps are positive, counts more than one."""
 
     first: int
-    steps: tuple[tuple[int, int], ...] = ()
+    steps: Steps = ()
 
     @property
     def last(self) -> int:
@@ -59,15 +62,7 @@ class Elements:
 
     def meets(self, other: Elements) -> bool:
         """Whether two sets may have an integer in common; exact but for sets of many odd steps."""
-        many: dict[int, tuple[int, int]] = {}
-        for step, count in self.steps:
-            low, high = many.get(step, (0, 0))
-            many[step] = low, high + count - 1
-        for step, count in other.steps:
-            low, high = many.get(step, (0, 0))
-            many[step] = low - count + 1, high
-        terms = [(step, *many[step]) for step in sorted(many, reverse=True)]
-        return _Search(terms).finds(0, other.first - self.first)
+        return Common(self.steps, other.steps).at(other.first - self.first)
 
 
 def between(first: int, last: int) -> Elements:
@@ -91,27 +86,48 @@ def _joined(first: int, steps: Iterable[tuple[int, int]]) -> Elements:
     return Elements(first, tuple(found))
 
 
-class _Search:
-    """Looks for integers, each within bounds, whose multiples by steps have a sum: the largest
-    steps first, after which little is left for the others."""
+class Common:
+    """Whether sets of these steps and sets of those may have an integer in common: integers are
+    looked for, each within bounds, whose multiples by steps make up for how far the sets begin from
+    each other. The largest steps come first, after which little is left for the others."""
 
-    def __init__(self, terms: list[tuple[int, int, int]]):
-        self.terms, self.tries = terms, 0
+    def __init__(self, steps: Steps, others: Steps):
+        bounds: dict[int, tuple[int, int]] = {}
+        for step, count in steps:
+            low, high = bounds.get(step, (0, 0))
+            bounds[step] = low, high + count - 1
+        for step, count in others:
+            low, high = bounds.get(step, (0, 0))
+            bounds[step] = low - count + 1, high
+        self.terms = [(step, *bounds[step]) for step in sorted(bounds, reverse=True)]
         #: from each term on: the least and the greatest sum, and what all are multiples of
         self.rest = [(0, 0, 0)]
-        for step, low, high in reversed(terms):
+        for step, low, high in reversed(self.terms):
             least, most, common = self.rest[-1]
             self.rest.append((least + step * low, most + step * high, math.gcd(common, step)))
         self.rest.reverse()
+        self._known: dict[int, bool] = {}
 
-    def finds(self, number: int, wanted: int) -> bool:
+    def at(self, distance: int) -> bool:
+        """Whether sets have one where the others begin so far after the first."""
+        found = self._known.get(distance)
+        if found is None:
+            found, _ = self._finds(0, distance, _MOST_TRIES)
+            self._known[distance] = found
+        return found
+
+    def _finds(self, number: int, wanted: int, tries: int) -> tuple[bool, int]:
+        """Whether there are such integers, and how many tries are left."""
         least, most, common = self.rest[number]
         if not least <= wanted <= most or (wanted % common if common else wanted):
-            return False
-        self.tries += 1
-        if number == len(self.terms) or self.tries > _MOST_TRIES:
-            return True
+            return False, tries
+        if number == len(self.terms) or tries <= 0:
+            return True, tries
         step, low, high = self.terms[number]
         least, most, _ = self.rest[number + 1]
         first, last = max(low, -((most - wanted) // step)), min(high, (wanted - least) // step)
-        return any(self.finds(number + 1, wanted - step * n) for n in range(first, last + 1))
+        for factor in range(first, last + 1):
+            found, tries = self._finds(number + 1, wanted - step * factor, tries - 1)
+            if found:
+                return True, tries
+        return False, tries

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusionstitch.codegen.ir.blocks import Steps, Touched
-from fusionstitch.codegen.ir.elements import Elements
+from fusionstitch.codegen.ir.elements import Common, Elements
+from fusionstitch.codegen.ir.elements import Steps as Shape
 from fusionstitch.codegen.ir.reach import Reach, Sync
 
 _FIRST, _LAST = -(1 << 62), 1 << 62
@@ -35,24 +36,29 @@ class Order:
             for one in own.touched
             if one.buffer == name
         ]
-        ranges = [_range(one.elements) for _, one in self.touched]
-        self.first = np.array([first for first, _ in ranges], np.int64)
-        self.last = np.array([last for _, last in ranges], np.int64)
+        sets = [one.elements for _, one in self.touched]
+        self.first = np.array([_FIRST if e is None else e.first for e in sets], np.int64)
+        self.last = np.array([_LAST if e is None else e.last for e in sets], np.int64)
         self.blocks = np.array([block for block, _ in self.touched], np.int64)
         self.syncs = np.array([one.syncs for _, one in self.touched], np.int64)
         self.writes = np.array([one.writes for _, one in self.touched], bool)
+        #: the steps of sets of elements (None: any), of each by its number
+        shapes: dict[Shape | None, int] = {}
+        of = [None if e is None else e.steps for e in sets]
+        self.shapes = np.array([shapes.setdefault(one, len(shapes)) for one in of], np.int64)
+        self.steps = list(shapes)
+        self._common: dict[tuple[int, int], Common | None] = {}
 
     def unordered(self) -> Pair | None:
         """A write, and what another block does with an element of it without either waiting for
         the other."""
         for number in np.flatnonzero(self.writes).tolist():
             block, one = self.touched[number]
-            near = self._near(number) & ~self._after(number) & (self.blocks != block)
-            near[:number] &= ~self.writes[:number]  # was looked at the other way round
-            for other_number in np.flatnonzero(near).tolist():
+            others = ~self._after(number) & (self.blocks != block)
+            others[:number] &= ~self.writes[:number]  # was looked at from the other one
+            for other_number in self._sharing(number, others).tolist():
                 other_block, other = self.touched[other_number]
-                back = self.reach.without(other_block, other.arrivals)
-                if back[block] >= one.syncs and _meet(one, other):
+                if self.reach.without(other_block, other.arrivals)[block] >= one.syncs:
                     return Pair(block, one, other_block, other)
         return None
 
@@ -62,18 +68,34 @@ class Order:
         for number in np.flatnonzero(self.writes).tolist():
             block, one = self.touched[number]
             own = (self.blocks == block) & (self.syncs >= one.syncs)
-            for read in np.flatnonzero(left & self._near(number) & (self._after(number) | own)):
-                left[read] = not _meet(one, self.touched[read][1])
+            left[self._sharing(number, left & (self._after(number) | own))] = False
         return next((self.touched[read] for read in np.flatnonzero(left)), None)
-
-    def _near(self, number: int) -> np.ndarray:
-        """What may be of the same elements."""
-        return (self.first <= self.last[number]) & (self.last >= self.first[number])
 
     def _after(self, number: int) -> np.ndarray:
         """What other blocks do only after a write."""
         block, one = self.touched[number]
         return self.reach.without(block, one.arrivals)[self.blocks] < self.syncs
+
+    def _sharing(self, number: int, others: np.ndarray) -> np.ndarray:
+        """The numbers of those of some others that may be of the same elements."""
+        near = (self.first <= self.last[number]) & (self.last >= self.first[number])
+        found = np.flatnonzero(others & near)
+        own, kept = int(self.shapes[number]), np.ones(len(found), bool)
+        for shape in np.unique(self.shapes[found]).tolist():
+            common = self._in_common(own, shape)
+            if common is not None:
+                of_it = self.shapes[found] == shape
+                distances = self.first[found[of_it]] - self.first[number]
+                different, places = np.unique(distances, return_inverse=True)
+                kept[of_it] = np.array([common.at(d) for d in different.tolist()])[places]
+        return found[kept]
+
+    def _in_common(self, own: int, other: int) -> Common | None:
+        """What sets of two shapes have in common; None where one may be of any elements."""
+        if (own, other) not in self._common:
+            a, b = self.steps[own], self.steps[other]
+            self._common[own, other] = None if a is None or b is None else Common(a, b)
+        return self._common[own, other]
 
 
 def begun_early(
@@ -104,14 +126,6 @@ def begun_early(
             begun |= of_it
     for number in np.flatnonzero(~begun):
         yield blocks[number], places[number][2], None
-
-
-def _range(elements: Elements | None) -> tuple[int, int]:
-    return (_FIRST, _LAST) if elements is None else (elements.first, elements.last)
-
-
-def _meet(one: Touched, other: Touched) -> bool:
-    return one.elements is None or _meets(other.elements, one.elements)
 
 
 def _meets(one: Elements | None, other: Elements) -> bool:

@@ -167,16 +167,12 @@ _BARRIERS = {
 
 def _arrive(one: Arrive) -> str:
     counter = spell(Address(Name(one.counter), one.index))
-    return f"{called(_ARRIVALS[one.scope], (), counter)};"
+    return f"{called(GRID_ARRIVE, (), counter)};"
 
 
 def _wait(one: Wait) -> str:
     counter = spell(Address(Name(one.counter), one.index))
-    return f"{called(_WAITS[one.scope], (), counter, spell(one.value))};"
-
-
-_ARRIVALS = {Scope.GRID: GRID_ARRIVE}
-_WAITS = {Scope.GRID: GRID_WAIT}
+    return f"{called(GRID_WAIT, (), counter, spell(one.value))};"
 
 
 _LINES: Mapping[type, Callable[[Any], str]] = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -79,6 +80,7 @@ class _Run:
         self.syncs, self.held = reach.syncs, held
         self.places = [0] * len(self.syncs)
         self.counts = [0] * reach.counters
+        #: by counter, the values that blocks wait for, the least first
         self.waiting: list[list[tuple[int, int]]] = [[] for _ in range(reach.counters)]
         self.ready = deque(range(len(self.syncs)))
 
@@ -107,14 +109,14 @@ class _Run:
                     break
                 self._count(counter)
             elif self.counts[counter] < value:
-                self.waiting[counter].append((value, block))
+                heappush(self.waiting[counter], (value, block))
                 break
             place += 1
         self.places[block] = place
 
     def _count(self, counter: int) -> None:
         self.counts[counter] += 1
-        if self.waiting[counter]:
-            now, waiting = self.counts[counter], self.waiting[counter]
-            self.ready.extend(block for value, block in waiting if value <= now)
-            self.waiting[counter] = [one for one in waiting if one[0] > now]
+        waiting = self.waiting[counter]
+        while waiting and waiting[0][0] <= self.counts[counter]:
+            _, block = heappop(waiting)
+            self.ready.append(block)

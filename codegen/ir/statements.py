@@ -143,24 +143,22 @@ class Barrier:
 @dataclass(frozen=True)
 class Arrive:
     """The block is done with what stands before: element `index` of a buffer of counters, which
-    begin at zero, goes up by one for the blocks of a scope that wait for it. All threads of the
-    block come to it together, and wait for each other."""
+    begin at zero, goes up by one. All threads of the block come to it together, and wait for each
+    other."""
 
     counter: Used
     index: Expr
-    scope: Scope = Scope.GRID
 
 
 @dataclass(frozen=True)
 class Wait:
-    """The block waits until `value` blocks of a scope have arrived at element `index` of a buffer
-    of counters: what these did before then comes before what stands behind. All threads of the
-    block come to it together, and wait for each other."""
+    """The block waits until element `index` of a buffer of counters is `value` at least: what
+    blocks did before they arrived there comes before what stands after. All threads of the block
+    come to it together, and wait for each other."""
 
     counter: Used
     index: Expr
     value: Expr
-    scope: Scope = Scope.GRID
 
 
 @dataclass(frozen=True)

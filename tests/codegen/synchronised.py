@@ -25,6 +25,7 @@ from fusionstitch.codegen.ir.statements import (
     Arrive,
     Barrier,
     For,
+    Function,
     If,
     Let,
     Statement,
@@ -95,9 +96,10 @@ def kernel(
     grid: int = GRID,
     shared: int = 0,
     cluster: int = 1,
+    functions: Sequence[Function] = (),
 ) -> Lowered:
     return Lowered(
-        *("k", tuple(buffers), (), body, THREADS, cluster, grid, shared),
+        *("k", tuple(buffers), tuple(functions), body, THREADS, cluster, grid, shared),
         cooperative=cooperative,
     )
 

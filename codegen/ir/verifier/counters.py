@@ -17,12 +17,8 @@ from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.order import Order, begun_early
 from fusionstitch.codegen.ir.reach import Reach, Stuck
 from fusionstitch.codegen.ir.readers import read_in
-from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.types import WORD
 from fusionstitch.codegen.ir.verifier.fault import Fault
-
-#: Steps that are followed at most, those of all blocks for each block: some seconds.
-MOST_STEPS = 1 << 23
 
 
 def check(kernel: Lowered) -> None:
@@ -35,8 +31,6 @@ def check(kernel: Lowered) -> None:
         steps = [blocks.steps(block) for block in range(kernel.grid)]
     except Unknown as unknown:
         raise Fault(str(unknown), unknown.at) from unknown
-    if kernel.grid * sum(len(one.syncs) for one in steps) > MOST_STEPS:
-        raise Fault(f"blocks arrive and wait too often to be followed ({MOST_STEPS} steps)")
     reach = Reach([one.syncs for one in steps])
     stuck = reach.stuck()
     if stuck is not None:
@@ -86,8 +80,6 @@ def _counters(kernel: Lowered) -> list[str]:
     """The buffers of counters: those at whose elements blocks arrive, by that name or another."""
     buffers = {buffer.name: buffer for buffer in kernel.buffers}
     for one in arrivals(kernel):
-        if one.scope is not Scope.GRID:
-            raise Fault(f"there are no counters of {one.scope.value}", one)
         buffer = buffers.get(one.counter)
         if buffer is not None and not _counts(buffer):
             raise Fault(f"{one.counter} is no buffer of counters", one)
