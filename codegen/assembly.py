@@ -42,7 +42,6 @@ class Written:
         graphs: what they compute, in their order
         names: the identifiers that they have in use
         scratch: the shapes of the kernel's own buffers
-        cooperative: whether all blocks wait for each other
         in_place: (output, input) pairs that may share memory
         slots: the names of buffers by what lies in them, where somebody asks for that
     """
@@ -51,7 +50,6 @@ class Written:
     graphs: Sequence[Graph]
     names: Names
     scratch: Sequence[Shape] = ()
-    cooperative: bool = False
     in_place: tuple[tuple[int, int], ...] = ()
     slots: Mapping[Any, str] = field(kw_only=True, default_factory=dict)
 
@@ -90,14 +88,14 @@ def assembled(
     about = [f"{region.name}: {summary}", *template.splitlines()]
     kernel = Kernel(
         name=region.name,
-        source="\n".join(_translation_unit(written.graphs, lowered, about)),
+        source="\n".join(translation_unit(written.graphs, lowered, about)),
         inputs=tuple(p.shape for p in region.parameters),
         outputs=tuple(op.shape for op in region.root.operands),
         scratch=tuple(written.scratch),
         grid=lowered.grid,
         block=lowered.block,
         shared_bytes=lowered.shared,
-        cooperative=written.cooperative,
+        cooperative=lowered.cooperative,
         cluster=lowered.cluster,
         in_place=written.in_place,
         template=template,
@@ -113,10 +111,10 @@ def ops_after_rewriting(graph: Graph) -> int:
     return sum(1 for op in graph.ops[:-1] if op.opcode != "parameter")
 
 
-def _translation_unit(
+def translation_unit(
     graphs: Sequence[Graph], lowered: Lowered, about: Sequence[str]
 ) -> Iterator[str]:
-    """The lines of a kernel's text."""
+    """The lines of a kernel's text, after lines that say what it is `about`."""
     yield from ('#include "fusionstitch.cuh"', "")
     tables = [b.name for b in lowered.buffers if b.memory is Memory.CONSTANT]
     yield from (_table(op, tables.pop(0)) for graph in graphs for op in graph if is_table(op))

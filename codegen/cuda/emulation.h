@@ -70,6 +70,12 @@ inline void fs_emulated_grid_barrier(FS_CALLER) {
 inline void fs_emulated_cluster_barrier(FS_CALLER) {
   fs_emulated_runtime->cluster_barrier(fs_emulated_self, FsEmulatedSite{file, line});
 }
+inline void fs_emulated_arrive(uint32_t* counter, FS_CALLER) {
+  fs_emulated_runtime->arrive(fs_emulated_self, counter, FsEmulatedSite{file, line});
+}
+inline void fs_emulated_wait(const uint32_t* counter, uint32_t value, FS_CALLER) {
+  fs_emulated_runtime->wait(fs_emulated_self, counter, value, FsEmulatedSite{file, line});
+}
 inline void* fs_emulated_cluster_shared(void* own, unsigned rank) {
   return fs_emulated_runtime->cluster_shared(fs_emulated_self, own, rank);
 }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 // Part of every image: an image built against another layout of this file is refused.
-#define FS_EMULATION_ABI 5
+#define FS_EMULATION_ABI 6
 
 struct FsEmulatedDim3 {
   unsigned x, y, z;
@@ -41,6 +41,9 @@ struct FsEmulatedRuntime {
   void (*named_barrier)(FsEmulatedThread*, unsigned barrier, unsigned count, FsEmulatedSite);
   void (*grid_barrier)(FsEmulatedThread*, FsEmulatedSite);
   void (*cluster_barrier)(FsEmulatedThread*, FsEmulatedSite);
+  // The first thread of a block adds one to a counter for the block, or waits until it has a value.
+  void (*arrive)(FsEmulatedThread*, uint32_t* counter, FsEmulatedSite);
+  void (*wait)(FsEmulatedThread*, const uint32_t* counter, uint32_t value, FsEmulatedSite);
   // Where a place in this block's shared memory is in that of block `rank` of the cluster.
   void* (*cluster_shared)(FsEmulatedThread*, void* own, unsigned rank);
   // Lanes of `mask` meet; the result is the bits that lane `source` brought (kShuffle), the set of

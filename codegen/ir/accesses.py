@@ -29,6 +29,7 @@ from fusionstitch.codegen.ir.ownership import Ownership, Whose
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
     Array,
+    Arrive,
     Barrier,
     Call,
     For,
@@ -38,6 +39,7 @@ from fusionstitch.codegen.ir.statements import (
     Store,
     StoreVector,
     Swap,
+    Wait,
 )
 from fusionstitch.codegen.ir.sums import Sum, sum_of
 from fusionstitch.codegen.ir.types import PointerTo, Type
@@ -186,6 +188,10 @@ class Accesses:
         """What a statement without others inside of it does."""
         if isinstance(one, Barrier):
             yield one
+            return
+        if isinstance(one, (Arrive, Wait)):  # at which the threads of the block wait for each other
+            yield from self.reads(parts(one))
+            yield Barrier(Scope.BLOCK)
             return
         if isinstance(one, Shared):
             self.areas[one.name] = Area(one.offset, one.offset + one.bytes, item=one.type.bytes)

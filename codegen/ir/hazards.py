@@ -2,7 +2,8 @@
 
 One walk, for two purposes: the verifier wants to know whether a barrier is missing anywhere
 (`verifier/hazards.py`), and the pass that places barriers where (`passes/barriers.py`). A loop is
-walked twice, for what an iteration leaves to the next one.
+walked twice, for what an iteration leaves to the next one. Where blocks wait for each other by
+counters, it is about the threads of one block alone: `verifier/counters.py` is about several.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fusionstitch.codegen.ir.accesses import (
     Area,
     is_pointer,
 )
+from fusionstitch.codegen.ir.counters import has_counters
 from fusionstitch.codegen.ir.expressions import Address, Expr, Load, LoadVector
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.memory import Memory
@@ -75,6 +77,10 @@ class Spot(NamedTuple):
 
 class Placing(Protocol):
     """Who adds barriers while a kernel is walked."""
+
+    @property
+    def of_grid(self) -> bool:
+        """Whether those are added that all blocks wait at, or the others."""
 
     @property
     def closed(self) -> bool:
@@ -138,13 +144,16 @@ class Hazards:
 
 
 def _global_areas(kernel: Lowered) -> dict[str, Area]:
-    among = Scope.BLOCK if kernel.grid == 1 else Scope.GRID
+    counted = has_counters(kernel)
+    alone = kernel.grid == 1 and not kernel.cooperative
+    among = Scope.BLOCK if alone or counted else Scope.GRID
     read = read_in(kernel)
     buffers = (b.name for b in kernel.buffers if b.memory in _SHARED_BY_THE_GRID)
     found = {name: Area(buffer=name, among=among) for name in buffers if name in read}
     for one in kernel.buffers:
         if one.by is not None:
-            found[one.name] = found[one.by.output] = Area(buffer=one.by.output, among=one.by.among)
+            own = Scope.BLOCK if counted else one.by.among
+            found[one.name] = found[one.by.output] = Area(buffer=one.by.output, among=own)
     return found
 
 
@@ -251,7 +260,7 @@ class _Walk:
         if len(self.found or ()) == faults:
             self.known.ends.setdefault(id(one), {})[before] = found, left
         silent = all(id(inner) in self.quiet for inner in inside(one))
-        if silent and not any(self.accesses.reads(conditions(one))):
+        if silent and not any(map(self._counts, self.accesses.reads(conditions(one)))):
             self.quiet.add(id(one))
         return found
 
@@ -275,7 +284,8 @@ class _Walk:
             return self.invoke(one, pending, here)
         known = self.events.get((id(one), self.frame))
         if known is None:
-            known = self.events[id(one), self.frame] = list(self.accesses.of(one))
+            known = list(filter(self._counts, self.accesses.of(one)))
+            self.events[id(one), self.frame] = known
             if self.placing is not None:
                 self.agreement.note(one, here)
             if not known and not isinstance(one, (Skip, Leave)):
@@ -285,6 +295,13 @@ class _Walk:
         if isinstance(one, Leave):
             self.left = self.left.or_else(pending)
         return pending
+
+    def _counts(self, event: Access | Barrier) -> bool:
+        """Whether an event is one to look at: of the grid alone where its barriers are added."""
+        if self.placing is None or not self.placing.of_grid:
+            return True
+        scope = event.scope if isinstance(event, Barrier) else event.area.among
+        return scope is Scope.GRID
 
     def swapped(self, one: Swap, pending: Pending) -> Pending:
         """What is pending where two buffers have changed names: it is known by the others now."""
@@ -313,7 +330,7 @@ class _Walk:
         self.ways.setdefault(access, {})[self.place] = self.way
 
     def read(self, exprs: list[Expr], pending: Pending, at: Statement) -> Pending:
-        for event in self.accesses.reads(exprs):
+        for event in filter(self._counts, self.accesses.reads(exprs)):
             pending = self.event(event, pending, at)
         return pending
 

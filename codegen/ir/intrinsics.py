@@ -94,6 +94,9 @@ TEAM_BARRIER = Intrinsic("fs_team_barrier", _integers("threads"), Scope.TEAM)
 BLOCK_BARRIER = Intrinsic("__syncthreads", (), Scope.BLOCK)
 CLUSTER_BARRIER = Intrinsic("fs_cluster_barrier", (), Scope.CLUSTER)
 GRID_BARRIER = Intrinsic("fs_grid_barrier", (), Scope.GRID)
+#: A counter of the grid at which the block arrives; one that it waits for, and until which value.
+GRID_ARRIVE = Intrinsic("fs_arrive", (), Scope.BLOCK)
+GRID_WAIT = Intrinsic("fs_wait", (), Scope.BLOCK)
 #: Which lanes vote, as a mask, and what each votes for.
 ALL_LANES = Intrinsic("__all_sync", together=Scope.WARP, alike=WARP)
 

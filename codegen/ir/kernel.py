@@ -54,7 +54,8 @@ class Lowered:
     """A kernel's buffers in the order of its parameters, and its tables; its own functions; its
     statements; threads of a block, blocks of a cluster and of the grid, bytes of shared memory; how
     many blocks registers have to suffice for on a multiprocessor, 0 where nothing is asked; how its
-    loops over iterations run, if threads go through them together."""
+    loops over iterations run, if threads go through them together; whether the launch is
+    `cooperative`: all blocks run at once, so that each may wait for any other."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -66,6 +67,7 @@ class Lowered:
     shared: int
     per_sm: int = 0
     iterations: Iterations | None = None
+    cooperative: bool = False
 
     @property
     def bounds(self) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fusionstitch.codegen.ir.expressions import SHARED, Name, Pointer, infix
+from fusionstitch.codegen.ir.expressions import SHARED, Address, Name, Pointer, infix
 from fusionstitch.codegen.ir.intrinsics import (
     BLOCK_BARRIER,
     CLUSTER_BARRIER,
+    GRID_ARRIVE,
     GRID_BARRIER,
+    GRID_WAIT,
     STORE_ALL,
     STORE_VECTOR,
     STORE_VECTOR_ALL,
@@ -21,6 +23,7 @@ from fusionstitch.codegen.ir.spelling import called, spell, type_text
 from fusionstitch.codegen.ir.statements import (
     ALL,
     Array,
+    Arrive,
     Assign,
     Barrier,
     Blank,
@@ -41,6 +44,7 @@ from fusionstitch.codegen.ir.statements import (
     StoreVector,
     Swap,
     Table,
+    Wait,
     While,
 )
 from fusionstitch.codegen.ir.types import PointerTo, Raw, Type
@@ -161,6 +165,16 @@ _BARRIERS = {
 }
 
 
+def _arrive(one: Arrive) -> str:
+    counter = spell(Address(Name(one.counter), one.index))
+    return f"{called(GRID_ARRIVE, (), counter)};"
+
+
+def _wait(one: Wait) -> str:
+    counter = spell(Address(Name(one.counter), one.index))
+    return f"{called(GRID_WAIT, (), counter, spell(one.value))};"
+
+
 _LINES: Mapping[type, Callable[[Any], str]] = {
     Note: lambda one: one.text,
     Blank: lambda one: "",
@@ -176,6 +190,8 @@ _LINES: Mapping[type, Callable[[Any], str]] = {
     Call: lambda one: f"{called(one.intrinsic, one.template, *map(spell, one.arguments))};",
     Invoke: lambda one: f"{one.function}({', '.join(map(spell, one.arguments))});",
     Barrier: _barrier,
+    Arrive: _arrive,
+    Wait: _wait,
     Shared: _shared,
     Skip: lambda one: f"if ({spell(one.condition)}) continue;",
     Leave: lambda one: f"if ({spell(one.condition)}) break;",

@@ -141,6 +141,27 @@ class Barrier:
 
 
 @dataclass(frozen=True)
+class Arrive:
+    """The block is done with what stands before: element `index` of a buffer of counters, which
+    begin at zero, goes up by one. All threads of the block come to it together, and wait for each
+    other."""
+
+    counter: Used
+    index: Expr
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The block waits until element `index` of a buffer of counters is `value` at least: what
+    blocks did before they arrived there comes before what stands after. All threads of the block
+    come to it together, and wait for each other."""
+
+    counter: Used
+    index: Expr
+    value: Expr
+
+
+@dataclass(frozen=True)
 class Skip:
     """The next iteration of the innermost loop begins where `condition` holds. If the data has a
     say in that, it is `likely` where this does, which is for the cost model alone."""
@@ -236,6 +257,8 @@ Statement = (
     | Call
     | Invoke
     | Barrier
+    | Arrive
+    | Wait
     | Skip
     | Leave
     | Swap

@@ -145,6 +145,17 @@ def inside(one: Frame) -> list[Statement]:
     return list(one.body)
 
 
+def statements(body: Iterable[Statement]) -> Iterator[Statement]:
+    """The statements and those inside of them, in the order of the program."""
+    stack = [*body]
+    stack.reverse()
+    while stack:
+        one = stack.pop()
+        yield one
+        if isinstance(one, FRAMES):
+            stack += reversed(inside(one))
+
+
 def with_bodies(one: Statement, new: Callable[[Body], Body]) -> Statement:
     """A statement with what is inside of it replaced, each body as a whole."""
     if isinstance(one, If):

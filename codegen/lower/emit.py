@@ -53,11 +53,12 @@ class KernelEmitter:
 
     def body(self) -> tuple[Statement, ...]:
         """The statements of the kernel function; `functions` holds what they call."""
-        self.phases(Barrier(Scope.GRID))
+        self.phases(None)
         return self.writer.body
 
     def phases(self, between: Barrier | None) -> None:
-        """Writes the phases, with a barrier between them unless they are those of one block."""
+        """Writes the phases, with a barrier between them if there is one. The statements of a whole
+        kernel tell where one is needed (`ir/passes/barriers.py`)."""
         if not self.context.repeated:
             self._share_functions()
         if self.plan.cluster > 1:

@@ -59,12 +59,12 @@ def written(scheduled: Scheduled, numerics: str) -> Written:
         grid=plan.grid * plan.cluster,
         shared=layout.total,
         per_sm=plan.blocks_per_sm or 0,
+        cooperative=plan.cooperative,
     )
     return Written(
         lowered,
         [graph],
         writer.names,
         scratch=tuple(buffer.shape for buffer in own_buffers),
-        cooperative=plan.cooperative,
         in_place=in_place(graph, plan),
     )

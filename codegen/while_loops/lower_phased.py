@@ -60,13 +60,12 @@ def write_phased(form: Phased, settings: Settings) -> Written:
     device = settings.device
     lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
     resident, meet = form.threads.resident, form.scope is Scope.GRID
-    lowered = replace(lowering.lowered(), per_sm=resident if meet or resident > 1 else 0)
+    per_sm = resident if meet or resident > 1 else 0
     return Written(
-        lowered,
+        replace(lowering.lowered(), per_sm=per_sm, cooperative=meet),
         lowering.graphs,
         lowering.writer.names,
         lowering.scratch,
-        meet,
         lowering.in_place,
         slots=lowering.names,
     )

@@ -34,8 +34,8 @@ from fusionstitch.runtime.emulator import (
 )
 from fusionstitch.runtime.toolchain import Store, compile_shared
 
-Order = Literal["forward", "reversed", "random"]
-_ORDERS: tuple[Order, ...] = ("forward", "reversed", "random")
+Order = Literal["forward", "reversed", "random", "delayed"]
+_ORDERS: tuple[Order, ...] = ("forward", "reversed", "random", "delayed")
 
 #: A thread's stack holds 64 KiB; larger local arrays are refused here, where that costs nothing.
 _FRAME_BYTES = 48 << 10
@@ -142,7 +142,8 @@ def set_order(order: Order, seed: int = 0) -> None:
     """The order in which later launches of this process schedule threads and blocks.
 
     "forward" and "reversed" go by thread number, "random" shuffles with `seed` whenever threads
-    become ready. Kernels whose barriers are complete give the same result under all of them.
+    become ready, and with "delayed" blocks stand still for a while besides. Kernels that wait for
+    all that they need give the same result under all of them.
     """
     library().fs_emulate_set_order(_ORDERS.index(order), seed)
 

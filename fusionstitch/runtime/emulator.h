@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -25,7 +26,8 @@
 
 namespace fs {
 
-enum class Order : int { kForward, kReversed, kRandom };
+// kDelayed: at random, and blocks stand still for a while.
+enum class Order : int { kForward, kReversed, kRandom, kDelayed };
 
 struct Geometry {
   unsigned grid, block;
@@ -38,8 +40,10 @@ constexpr unsigned kBarriers = 16;  // of a block; number 0 is __syncthreads
 constexpr unsigned char kPoison = 0xA5;
 constexpr size_t kRedZone = 256;
 constexpr unsigned kIdleRounds = 1 << 16;
+constexpr unsigned kNamedWaits = 8;  // of a deadlock that are said one by one
+constexpr unsigned kLate = 32;  // rounds that a block may stand still at once
 
-enum class Wait : unsigned char { kNone, kBlock, kGrid, kWarp, kNamed };
+enum class Wait : unsigned char { kNone, kBlock, kGrid, kWarp, kNamed, kCounter };
 
 struct Thread : FsEmulatedThread {
   Context context = nullptr;  // where it was suspended
@@ -51,6 +55,8 @@ struct Thread : FsEmulatedThread {
   unsigned barrier = 0;
   FsEmulatedSite site = {"", 0};  // of the barrier that it waits at, or waited at last
   uint64_t bits = 0;  // brought to a warp collective, then its result
+  const uint32_t* counter = nullptr;  // that it waits for,
+  uint32_t value = 0;                 // until it has this value
 };
 
 class Launch;
@@ -65,6 +71,8 @@ struct Block : FsEmulatedBlock {
   Launch* launch;
   unsigned alive, arrived;
   Time reached;  // when another block of the cluster last used its shared memory
+  unsigned late;  // rounds that it still stands still
+  Clock waited;   // what its threads know of other blocks from its next barrier on
   FsEmulatedSite site;  // where those wait that have arrived
   Team teams[kBarriers];
 };
@@ -111,6 +119,13 @@ class Launch {
   static void on_cluster_barrier(FsEmulatedThread* thread, FsEmulatedSite site) {
     active()->cluster_barrier(of(thread), site);
   }
+  static void on_arrive(FsEmulatedThread* thread, uint32_t* counter, FsEmulatedSite site) {
+    active()->arrive(of(thread), counter, site);
+  }
+  static void on_wait(FsEmulatedThread* thread, const uint32_t* counter, uint32_t value,
+                      FsEmulatedSite site) {
+    active()->wait(of(thread), counter, value, site);
+  }
   static void* on_cluster_shared(FsEmulatedThread* thread, void* own, unsigned rank) {
     return active()->cluster_shared(of(thread), own, rank);
   }
@@ -156,6 +171,11 @@ class Launch {
   void grid_barrier(Thread& thread, FsEmulatedSite site);
   void cluster_barrier(Thread& thread, FsEmulatedSite site);
   void meet(Thread& thread, FsEmulatedSite site);
+  void arrive(Thread& thread, uint32_t* counter, FsEmulatedSite site);
+  void wait(Thread& thread, const uint32_t* counter, uint32_t value, FsEmulatedSite site);
+  std::string parameter(unsigned number) const;
+  std::string counter_text(const uint32_t* counter) const;
+  bool describe_waits();
   const char* meeting() const { return kernel_.cluster > 1 ? "cluster" : "grid"; }
   void* cluster_shared(Thread& thread, void* own, unsigned rank);
   uint64_t warp(Thread& thread, FsWarpOp op, unsigned mask, uint64_t bits, unsigned source);
@@ -172,6 +192,7 @@ class Launch {
   void describe_deadlock();
   void check_red_zones();
   void fill_order();
+  void hold_back();
   template <class T>
   void arrange(std::vector<T>& items);
   uint64_t random() {
@@ -197,6 +218,7 @@ class Launch {
   unsigned char* shared_ = nullptr;  // of all blocks, in `memory_`
   std::unique_ptr<HappensBefore> known_;  // of a checked launch
   std::unique_ptr<Shadow> shadow_;
+  std::map<const uint32_t*, Clock> arrived_;  // by counter, what those did that arrived at it
   Counters counters_;  // of a counted launch
   std::set<std::string> barriers_;
   std::string ignored_;
@@ -216,8 +238,8 @@ class Launch {
 
 inline const FsEmulatedRuntime Launch::runtime = {on_block_barrier, on_named_barrier,
                                                   on_grid_barrier, on_cluster_barrier,
-                                                  on_cluster_shared, on_warp, on_yield, on_fail,
-                                                  on_misaligned, on_access};
+                                                  on_arrive, on_wait, on_cluster_shared, on_warp,
+                                                  on_yield, on_fail, on_misaligned, on_access};
 
 inline std::string Launch::run() {
   warps_ = (geometry_.block + kWarp - 1) / kWarp;
@@ -267,7 +289,8 @@ inline void Launch::run_group(unsigned first) {
     block.launch = this;
     block.reached = 0;
     block.alive = geometry_.block;
-    block.arrived = 0;
+    block.arrived = block.late = 0;
+    block.waited.clear();
     std::fill(std::begin(block.teams), std::end(block.teams), Team{});
     for (unsigned i = 0; i < geometry_.block; ++i) {
       Thread& thread = threads_[size_t{b} * warps_ * kWarp + i];
@@ -349,10 +372,26 @@ inline Thread* Launch::next() {
 
 inline void Launch::fill_order() {
   round_.clear();
+  if (order_ == Order::kDelayed) hold_back();
   for (size_t w = 0; w < ready_.size(); ++w)
-    for (unsigned lanes = std::exchange(ready_[w], 0u); lanes != 0; lanes &= lanes - 1)
-      round_.push_back(&threads_[w * kWarp + static_cast<unsigned>(__builtin_ctz(lanes))]);
+    if (blocks_[w / warps_].late == 0)
+      for (unsigned lanes = std::exchange(ready_[w], 0u); lanes != 0; lanes &= lanes - 1)
+        round_.push_back(&threads_[w * kWarp + static_cast<unsigned>(__builtin_ctz(lanes))]);
   arrange(round_);
+}
+
+// Has some of the blocks stand still for this round and others, never all that could go on.
+inline void Launch::hold_back() {
+  bool any = false;
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    Block& block = blocks_[b];
+    if (block.late > 0) --block.late;
+    else if (random() % 8 == 0) block.late = static_cast<unsigned>(random() % kLate);
+    if (block.late > 0) continue;
+    for (size_t w = b * warps_; w < (b + 1) * warps_; ++w) any = any || ready_[w] != 0;
+  }
+  if (any) return;
+  for (Block& block : blocks_) block.late = 0;
 }
 
 template <class T>
@@ -360,7 +399,7 @@ void Launch::arrange(std::vector<T>& items) {
   const size_t count = items.size();
   if (order_ == Order::kReversed)
     for (size_t i = 0; i < count / 2; ++i) std::swap(items[i], items[count - 1 - i]);
-  if (order_ == Order::kRandom)
+  if (order_ == Order::kRandom || order_ == Order::kDelayed)
     for (size_t i = count; i > 1; --i) std::swap(items[i - 1], items[random() % i]);
 }
 

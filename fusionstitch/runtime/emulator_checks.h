@@ -1,8 +1,6 @@
 // What a launch of a checked or counted image watches. The third part of emulator.h, which includes it.
 #pragma once
 
-#include <map>
-
 namespace fs {
 
 // Makes the shadow of all memory that threads of the launch share.
@@ -23,13 +21,17 @@ inline void Launch::watch() {
   }
   for (const auto& [address, what] : kinds) {
     const auto [kind, number] = what;
-    const FsEmulatedParameter* const all = kernel_.parameters;
-    unsigned first = number;
-    while (first > 0 && all[first - 1].role == all[number].role) --first;
-    const char* const names[] = {"input ", "output ", "scratch "};
-    shadow_->add(address, all[number].bytes, kind,
-                 names[static_cast<unsigned>(all[number].role)] + std::to_string(number - first));
+    shadow_->add(address, kernel_.parameters[number].bytes, kind, parameter(number));
   }
+}
+
+// What a parameter is, and the how many-th of those.
+inline std::string Launch::parameter(unsigned number) const {
+  const FsEmulatedParameter* const all = kernel_.parameters;
+  unsigned first = number;
+  while (first > 0 && all[first - 1].role == all[number].role) --first;
+  const char* const names[] = {"input ", "output ", "scratch "};
+  return names[static_cast<unsigned>(all[number].role)] + std::to_string(number - first);
 }
 
 // Names the memory whose accesses are counted: buffers by their roles, and what blocks share.

@@ -14,12 +14,39 @@
 #include <map>
 #include <new>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "emulation_abi.h"
 #include "emulator_order.h"
 
 namespace fs {
+
+// Which blocks read a place, and when last: sets by their numbers, each kept once; number 0 is empty.
+class Readings {
+ public:
+  using Set = std::vector<std::pair<uint32_t, Time>>;  // in the order of the blocks
+
+  // A set with a reading more.
+  uint32_t with(uint32_t number, uint32_t block, Time time) {
+    const auto [known, fresh] = next_.try_emplace({number, block, time}, 0);
+    if (!fresh) return known->second;
+    Set set = sets_[number];
+    const auto at = std::lower_bound(set.begin(), set.end(), std::pair<uint32_t, Time>(block, 0));
+    if (at == set.end() || at->first != block) set.insert(at, {block, time});
+    else at->second = time;
+    const auto [same, added] = numbers_.try_emplace(set, static_cast<uint32_t>(sets_.size()));
+    if (added) sets_.push_back(std::move(set));
+    return known->second = same->second;
+  }
+  const Set& operator[](uint32_t number) const { return sets_[number]; }
+
+ private:
+  std::vector<Set> sets_{{}};
+  std::map<Set, uint32_t> numbers_{{{}, 0}};
+  std::map<std::tuple<uint32_t, uint32_t, Time>, uint32_t> next_;
+};
 
 // Zeroed memory; what is never touched costs nothing.
 template <class T>
@@ -45,12 +72,12 @@ class Sparse {
 
 // The last write of a place and the reads since then that no thread knows to be over.
 struct Cell {
-  enum Readers : uint8_t { kNone, kThread, kLanes, kWarps, kAll };
+  enum Readers : uint8_t { kNone, kThread, kLanes, kWarps, kBlocks };
   uint32_t writer;  // a thread; meaningless where `written` is 0
   Time written;
   uint32_t reader;  // a thread, or the warp or block that `readers` are of
   Time read;
-  uint32_t set;  // of lanes or warps
+  uint32_t set;  // of lanes or warps, or the number of a set of blocks
   Readers readers;
   bool atomic;  // the last write was
   bool split;   // of a word: each of its bytes has a cell
@@ -160,11 +187,16 @@ class Shadow {
       case Cell::kThread: return order_.knows(thread, cell.reader, cell.read);
       case Cell::kLanes: return order_.knows_lanes(thread, cell.reader, cell.set, cell.read);
       case Cell::kWarps: return order_.knows_warps(thread, cell.reader, cell.set, cell.read);
-      default: return order_.knows_all(cell.read);
+      default: break;
     }
+    if (order_.knows_all(cell.read)) return true;
+    const Readings::Set& blocks = readings_[cell.set];
+    return std::all_of(blocks.begin(), blocks.end(), [&](const auto& one) {
+      return order_.knows_block(thread, one.first, one.second);
+    });
   }
 
-  // Readers that do not know of each other become a set of lanes, of warps of a block, or all.
+  // Readers that do not know of each other become a set of lanes, of warps of a block, or of blocks.
   void add_reader(Cell& cell, size_t thread) {
     const auto warp = static_cast<uint32_t>(thread / kLanes), lane = 1u << thread % kLanes;
     const auto block = static_cast<uint32_t>(order_.block_of(thread));
@@ -179,13 +211,17 @@ class Shadow {
       cell.set = lane | (cell.readers == Cell::kThread ? 1u << cell.reader % kLanes : cell.set);
       cell.readers = Cell::kLanes;
       cell.reader = warp;
-    } else if (cell.readers != Cell::kAll && other_block == block) {
+    } else if (cell.readers != Cell::kBlocks && other_block == block) {
       const unsigned before = of_lanes ? 1u << order_.warp_of(other * kLanes) : cell.set;
       cell.set = before | 1u << order_.warp_of(thread);
       cell.readers = Cell::kWarps;
       cell.reader = block;
     } else {
-      cell.readers = Cell::kAll;
+      const bool several = cell.readers == Cell::kBlocks;
+      const auto other_one = static_cast<uint32_t>(other_block);
+      const uint32_t before = several ? cell.set : readings_.with(0, other_one, cell.read);
+      cell.set = readings_.with(before, block, order_.now());
+      cell.readers = Cell::kBlocks;
     }
     cell.read = order_.now();
   }
@@ -215,6 +251,7 @@ class Shadow {
   std::map<uintptr_t, Region> regions_;  // by where they begin
   uintptr_t first_ = 0, last_ = 0;       // addresses that may concern any
   Region* recent_ = nullptr;
+  Readings readings_;
 };
 
 }  // namespace fs

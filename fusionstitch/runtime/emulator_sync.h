@@ -53,7 +53,11 @@ inline void Launch::block_barrier(Thread& thread, FsEmulatedSite site) {
     block.arrived = 0;
     if (counted_) counters_.meet("block");
     const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_;
-    if (orders(site)) known_->meet_warps(first, ~0u >> (kWarp - warps_));
+    if (orders(site)) {
+      known_->meet_warps(first, ~0u >> (kWarp - warps_));
+      known_->learn(first / warps_, block.waited);
+    }
+    block.waited.clear();
     release_warps(first, warps_);
   }
   suspend(thread);
@@ -119,6 +123,37 @@ inline void Launch::meet(Thread& thread, FsEmulatedSite site) {
     release_warps(0, ready_.size());
   }
   suspend(thread);
+}
+
+// The block, all of whose threads have met, arrives at a counter.
+inline void Launch::arrive(Thread& thread, uint32_t* counter, FsEmulatedSite site) {
+  if (checked_ || counted_) access(thread, counter, sizeof *counter, FsAccess::kAtomic);
+  if (orders(site)) known_->tell(slot(thread) / kWarp / warps_, arrived_[counter]);
+  ++*counter;
+  progress_ = true;
+  for (size_t w = 0; w < ready_.size(); w += warps_) {
+    Thread& other = threads_[w * kWarp];
+    if (other.wait != Wait::kCounter || other.counter != counter || *counter < other.value) continue;
+    other.wait = Wait::kNone;
+    ready_[w] |= 1u;
+  }
+}
+
+// Waits for the blocks that arrive at a counter; the block's other threads are on their way to a
+// barrier that this one comes to next.
+inline void Launch::wait(Thread& thread, const uint32_t* counter, uint32_t value,
+                         FsEmulatedSite site) {
+  if (!geometry_.cooperative)
+    fail("a wait for other blocks in a launch that is not cooperative, in %s", text(site).chars);
+  thread.site = site;
+  if (*counter < value) {
+    thread.wait = Wait::kCounter;
+    thread.counter = counter;
+    thread.value = value;
+    suspend(thread);
+  }
+  if (checked_ || counted_) access(thread, counter, sizeof *counter, FsAccess::kAtomic);
+  if (orders(site)) join(block_of(thread).waited, arrived_[counter]);
 }
 
 inline void* Launch::cluster_shared(Thread& thread, void* own, unsigned rank) {
@@ -200,7 +235,34 @@ inline void Launch::fail(const char* format, ...) {
   __builtin_unreachable();
 }
 
+// Which element of which buffer a counter is.
+inline std::string Launch::counter_text(const uint32_t* counter) const {
+  const auto at = reinterpret_cast<const char*>(counter);
+  for (unsigned i = 0; i < kernel_.parameter_count; ++i) {
+    const auto begin = static_cast<const char*>(pointers_[i]);
+    if (at < begin || at >= begin + kernel_.parameters[i].bytes) continue;
+    return "element " + std::to_string((at - begin) / sizeof *counter) + " of " + parameter(i);
+  }
+  return "a counter";
+}
+
+// Says who waits for blocks to arrive at which counters; false where nobody does.
+inline bool Launch::describe_waits() {
+  unsigned waiting = 0;
+  for (const Block& block : blocks_) {
+    const Thread& thread = threads_[static_cast<size_t>(&block - blocks_.data()) * warps_ * kWarp];
+    if (thread.wait != Wait::kCounter || ++waiting > kNamedWaits) continue;
+    error_ += (waiting == 1 ? "deadlock: block " : "; block ") + std::to_string(block.index.x) +
+              " waits in " + text(thread.site).chars + " until " +
+              std::to_string(thread.value) + " have arrived at " + counter_text(thread.counter) +
+              ", where " + std::to_string(*thread.counter) + " have";
+  }
+  if (waiting > kNamedWaits) error_ += "; " + std::to_string(waiting) + " blocks wait in all";
+  return waiting > 0;
+}
+
 inline void Launch::describe_deadlock() {
+  if (describe_waits()) return;
   for (const Block& block : blocks_) {
     unsigned waiting[5] = {};
     const Thread* lane = nullptr;

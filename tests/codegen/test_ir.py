@@ -43,6 +43,7 @@ from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.spelling import spell
 from fusionstitch.codegen.ir.statements import (
     Array,
+    Arrive,
     Assign,
     Barrier,
     Blank,
@@ -64,6 +65,7 @@ from fusionstitch.codegen.ir.statements import (
     StoreVector,
     Swap,
     Table,
+    Wait,
     While,
     unrolled,
 )
@@ -176,6 +178,8 @@ PRINTED: tuple[tuple[Statement, str], ...] = (
     (Barrier(Scope.BLOCK), "__syncthreads();"),
     (Barrier(Scope.CLUSTER, why="all run"), "fs_cluster_barrier();  // all run"),
     (Barrier(Scope.GRID), "fs_grid_barrier();"),
+    (Arrive("done", Integer(ROW)), "fs_arrive(&done[row]);"),
+    (Wait("done", Integer(ROW + 1), B), "fs_wait(&done[row + 1], b);"),
     (Skip(A), "if (a) continue;"),
     (Leave(A), "if (a) break;"),
     (Swap("a", "b"), "fs_swap(a, b);"),

@@ -9,11 +9,11 @@ import pytest
 
 from fusionstitch.codegen import assembly
 from fusionstitch.codegen.index_maps.index import constant, variable
-from fusionstitch.codegen.ir.expressions import THREAD, Integer, Load, Name, Number, infix
+from fusionstitch.codegen.ir.expressions import BLOCK, THREAD, Integer, Load, Name, Number, infix
 from fusionstitch.codegen.ir.intrinsics import REDUCE_BLOCK, REDUCE_CLUSTER, REDUCE_TEAM
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
-from fusionstitch.codegen.ir.passes.barriers import place_barriers
+from fusionstitch.codegen.ir.passes.barriers import place_barriers, place_grid_barriers
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
@@ -187,13 +187,54 @@ def test_a_wait_in_the_midst_of_threads_that_part_is_refused() -> None:
         placed(KEPT, parted)
 
 
-def test_phases_are_for_the_grid_and_not_for_this_pass() -> None:
-    buffers = (*BUFFERS, Buffer("between", FLOAT, 64, Memory.SCRATCH))
-    spill = over("row", Store("between", Integer(ROW), load("x", Integer(ROW))))
-    fetch = over("row", Store("out", Integer(ROW), load("between", Integer(ROW + constant(0)))))
-    kernel = Lowered("k", buffers, (), (spill, fetch), 128, 1, 16, 0)
+BETWEEN = (*BUFFERS, Buffer("between", FLOAT, 64, Memory.SCRATCH))
+SPILL = over("row", Store("between", Integer(ROW), load("x", Integer(ROW))))
+FETCH = over("row", Store("out", Integer(ROW), load("between", Integer(ROW + constant(0)))))
+GRID = Barrier(Scope.GRID)
+
+
+def of_grid(*body: Statement) -> Lowered:
+    return Lowered("k", BETWEEN, (), body, 128, 1, 16, 1024, cooperative=True)
+
+
+def test_what_other_blocks_wrote_needs_a_barrier_of_the_grid() -> None:
     with pytest.raises(PassError, match="one of all blocks"):
-        place_barriers(kernel)
+        place_barriers(of_grid(SPILL, FETCH))
+    found = place_grid_barriers(of_grid(SPILL, FETCH))
+    assert found.body == (SPILL, GRID, FETCH)
+    verify(found)
+
+
+def test_blocks_that_need_not_run_at_once_wait_for_none() -> None:
+    alone = replace(of_grid(SPILL, FETCH), cooperative=False)
+    assert place_grid_barriers(alone) is alone
+    with pytest.raises(PassError, match="one of all blocks"):
+        place_barriers(alone)
+
+
+def test_a_barrier_of_the_grid_stands_before_what_is_computed_for_what_waits() -> None:
+    tile = Let(INT, "tile", BLOCK)
+    some = If(infix("<", BLOCK, 3), None, (tile, Group((tile, FETCH))))
+    assert place_grid_barriers(of_grid(SPILL, tile, some)).body == (SPILL, GRID, tile, some)
+    again = over("column", SPILL)
+    found = place_grid_barriers(of_grid(SPILL, tile, FETCH, again))
+    assert found.body == (SPILL, GRID, tile, FETCH, GRID, again)
+
+
+def test_a_barrier_of_the_grid_does_for_those_of_blocks() -> None:
+    """Shared memory is used on both sides of it."""
+    body = (KEPT, KEEP, SPILL, USE, KEEP, FETCH)
+    found = place_barriers(place_grid_barriers(of_grid(*body)))
+    words = [one.scope for one in found.body if isinstance(one, Barrier)]
+    assert words == [Scope.BLOCK, Scope.BLOCK, Scope.GRID]
+    found = place_barriers(place_grid_barriers(of_grid(*body[:4], FETCH, KEEP)))
+    words = [one.scope for one in found.body if isinstance(one, Barrier)]
+    assert words == [Scope.BLOCK, Scope.GRID]
+
+
+def test_only_memory_of_the_grid_counts_there() -> None:
+    body = (KEPT, KEEP, USE)
+    assert place_grid_barriers(of_grid(*body)).body == body
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -66,7 +66,14 @@ BUFFERS = (
 
 
 def kernel(*body: Statement, functions: Sequence[Function] = ()) -> Lowered:
-    return Lowered("k", BUFFERS, tuple(functions), body, block=128, cluster=4, grid=16, shared=4096)
+    return Lowered(
+        *("k", BUFFERS, tuple(functions), body),
+        block=128,
+        cluster=4,
+        grid=16,
+        shared=4096,
+        cooperative=True,
+    )
 
 
 def load(buffer: str, at: Index) -> Load:

@@ -1,10 +1,12 @@
-"""Barriers inside of blocks and clusters: where an access needs one, of those who share the memory.
+"""Barriers: where an access needs one, of those who share the memory.
 
-A barrier is placed as late as all that it is for still come: right before the statement with the
-access, or, where conditions on threads surround that, before what they are conditions of. What one
-iteration of a loop leaves to the next is waited for right behind it instead, because the next one
-may take another way. Between phases lowering itself places barriers of the grid: they are what
-phases are.
+Those of the grid come first, for what blocks write to global memory and others read: they stand for
+all that others would be for. A barrier is placed as late as all that it is for still come: right
+before the statement with the access, or, where conditions on threads surround that, before what
+they are conditions of. What one iteration of a loop leaves to the next is waited for right behind
+it instead, because the next one may take another way. Where blocks go through loops together,
+lowering itself adds barriers of the grid (`while_loops/lower_phased.py`), over which it moves loads
+and stores.
 """
 
 from __future__ import annotations
@@ -17,13 +19,32 @@ from fusionstitch.codegen.ir.hazards import Before, Hazards, Missing, Spot, may_
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import Barrier, Blank, Body, Note, Statement
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Barrier,
+    Blank,
+    Body,
+    Let,
+    Note,
+    Shared,
+    Statement,
+    Table,
+)
 from fusionstitch.codegen.ir.uniformity import Alike, needed
 from fusionstitch.codegen.ir.walk import with_bodies
 from fusionstitch.hlo.errors import PassError
 
 #: Barriers that are tried to be taken away again: for each the whole kernel is gone through.
 MOST_DOUBTFUL = 16
+#: What a barrier moves back over: it changes no memory.
+_BESIDE = (Note, Blank)
+_DECLARATIONS = (*_BESIDE, Let, Array, Shared, Table)
+
+
+def place_grid_barriers(kernel: Lowered) -> Lowered:
+    """The kernel, all of whose blocks run at once, with the barriers that accesses to memory of the
+    grid need. Raises PassError as `place_barriers` does."""
+    return _placed(kernel, _Placer(kernel.cluster, of_grid=True)) if kernel.cooperative else kernel
 
 
 def place_barriers(kernel: Lowered) -> Lowered:
@@ -31,9 +52,10 @@ def place_barriers(kernel: Lowered) -> Lowered:
 
     Raises PassError for an access that no barrier can come before: a defect of ours.
     """
-    if not may_meet(kernel):
-        return kernel
-    placer = _Placer(kernel.cluster)
+    return _placed(kernel, _Placer(kernel.cluster)) if may_meet(kernel) else kernel
+
+
+def _placed(kernel: Lowered, placer: _Placer) -> Lowered:
     hazards = Hazards(kernel, placer)
     try:
         hazards.walk()
@@ -53,9 +75,11 @@ def place_barriers(kernel: Lowered) -> Lowered:
 
 @dataclass(eq=False)
 class _Placer:
-    """Barriers by frame, and by the number of the statement there that each comes before."""
+    """Barriers by frame, and by the number of the statement there that each comes before: those
+    `of_grid`, or the others."""
 
     cluster: int
+    of_grid: bool = False
     added: dict[int, dict[int, Barrier]] = field(default_factory=dict)
     #: where barriers stand that others may do for
     doubtful: list[tuple[int, int]] = field(default_factory=list)
@@ -88,8 +112,11 @@ class _Placer:
             if number == 0:
                 return None
             number -= 1
-        while number and isinstance(body[number - 1], (Note, Blank)):
+        over = _DECLARATIONS if self.of_grid else _BESIDE
+        while number and isinstance(body[number - 1], over):
             number -= 1
+        if self.of_grid and number == 0:  # it stands outside of what it comes first in
+            return None
         return number if self._add(body, number, missing) else None
 
     def behind(self, way: tuple[Spot, ...], missing: Missing) -> bool:
@@ -103,7 +130,8 @@ class _Placer:
 
     def _fits(self, barrier: Barrier, here: Alike) -> bool:
         """Whether all come to a barrier under conditions that are alike for `here`."""
-        return barrier.scope is not Scope.GRID and here.holds(needed(barrier, self.cluster))
+        ours = (barrier.scope is Scope.GRID) == self.of_grid
+        return ours and here.holds(needed(barrier, self.cluster))
 
     def _add(self, body: Body, number: int, missing: Missing) -> bool:
         """Adds a barrier before a statement, or at the end of a frame; False if there is one that
@@ -117,7 +145,8 @@ class _Placer:
             wanted = wanted if covers(wanted, known) else Barrier(Scope.BLOCK)
         elif wanted.scope is Scope.TEAM:
             self.doubtful.append((id(body), number))
-        barrier = replace(wanted, why=_why(missing.access, missing.before))
+        why = "" if self.of_grid else _why(missing.access, missing.before)
+        barrier = replace(wanted, why=why)
         self.added_to(body)[number] = barrier
         return True
 

@@ -14,8 +14,11 @@ from fusionstitch.codegen.ir.verifier import (
     bounds,
     calls,
     clusters,
+    counters,
     definitions,
     hazards,
+    inputs,
+    residency,
     uniform_barriers,
     vectors,
 )
@@ -31,7 +34,10 @@ RULES: tuple[Rule, ...] = (
     calls.check,
     uniform_barriers.check,
     clusters.check,
+    inputs.check,
+    residency.check,
     hazards.check,
+    counters.check,
 )
 #: Characters of a kernel that an error quotes.
 _MOST = 2000

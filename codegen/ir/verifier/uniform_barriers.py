@@ -13,7 +13,9 @@ from typing import Any
 
 from fusionstitch.codegen.ir.expressions import Apply
 from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
+    Arrive,
     Barrier,
     Call,
     For,
@@ -23,9 +25,18 @@ from fusionstitch.codegen.ir.statements import (
     Leave,
     Skip,
     Statement,
+    Wait,
     While,
 )
-from fusionstitch.codegen.ir.uniformity import SAME, Agreement, Alike, agrees, called_by, needed
+from fusionstitch.codegen.ir.uniformity import (
+    SAME,
+    Agreement,
+    Alike,
+    agrees,
+    called_by,
+    needed,
+    together,
+)
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.visitor import Visitor
 from fusionstitch.codegen.ir.walk import every, parts
@@ -87,6 +98,8 @@ class _Walk(Visitor):
             self.here &= self.agreement.alike(one.condition)
         elif isinstance(one, Barrier):
             self.come(needed(one, self.kernel.cluster), one)
+        elif isinstance(one, (Arrive, Wait)):
+            self.arrive(one)
         else:
             for part in parts(one):
                 self.meet(part, one)
@@ -95,6 +108,13 @@ class _Walk(Visitor):
                 self.come(called_by(one, self.kernel.cluster), one)
             elif isinstance(one, Invoke):
                 self.invoke(one)
+
+    def arrive(self, one: Arrive | Wait) -> None:
+        """A block arrives or waits as a whole, at one counter."""
+        block = together(Scope.BLOCK, 0, self.kernel.cluster)
+        self.come(block, one)
+        if not all(self.agreement.alike(part).holds(block) for part in parts(one)):
+            raise Fault(f"threads of a block differ in what they mean of {one.counter}", one)
 
     def invoke(self, one: Invoke) -> None:
         function = self.functions[one.function]

@@ -1,0 +1,399 @@
+"""What each block does, step by step: at which counters it arrives, for which it waits, and what it
+reads and writes in between of memory that other blocks use.
+
+Blocks are followed one by one through all that decides about that. What differs among the threads
+of a block is a range, and so are the variables of loops in which blocks do not synchronise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from fusionstitch.codegen.ir.elements import Elements, between
+from fusionstitch.codegen.ir.expressions import (
+    BLOCK,
+    THREAD,
+    Address,
+    Apply,
+    Expr,
+    Infix,
+    Integer,
+    Load,
+    LoadVector,
+    Name,
+)
+from fusionstitch.codegen.ir.intrinsic import Step
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.reach import Sync
+from fusionstitch.codegen.ir.scopes import Scope
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Arrive,
+    Assign,
+    Barrier,
+    Body,
+    Call,
+    For,
+    Group,
+    If,
+    Invoke,
+    Leave,
+    Let,
+    Skip,
+    Statement,
+    Store,
+    StoreVector,
+    Swap,
+    Wait,
+    While,
+)
+from fusionstitch.codegen.ir.types import PointerTo, VectorOf
+from fusionstitch.codegen.ir.values import holds, value
+from fusionstitch.codegen.ir.walk import every, names, parts, statements
+
+#: The counter of barriers of the grid: each block arrives at an element of its own of it.
+BARRIERS = ""
+#: Arrivals and waits that are followed at most, of all blocks once for each block: some seconds.
+MOST_STEPS = 1 << 23
+
+
+class Unknown(Exception):
+    """What blocks do at a statement depends on more than the kernel says."""
+
+    def __init__(self, what: str, at: Statement):
+        super().__init__(what)
+        self.at = at
+
+
+@dataclass(frozen=True)
+class Touched:
+    """A read or a write of elements of a buffer (None: of any), after so many syncs of the block,
+    at so many of which it arrives. `zeroes`: what is written is zero."""
+
+    buffer: str
+    elements: Elements | None
+    writes: bool
+    zeroes: bool
+    syncs: int
+    arrivals: int
+    at: Statement = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The syncs of a block, and what it reads and writes."""
+
+    syncs: tuple[Sync, ...]
+    touched: tuple[Touched, ...]
+
+
+@dataclass(frozen=True)
+class _Access:
+    """What a statement does with a buffer, or with what a pointer points to."""
+
+    buffer: str
+    at: Expr | None
+    width: int = 1
+    writes: bool = False
+    value: Expr | None = None
+
+
+class Blocks:
+    """A kernel, whose blocks are followed. `same` names the memory that a buffer lies in: buffers
+    without such are of no interest."""
+
+    def __init__(self, kernel: Lowered, same: Mapping[str, str]):
+        self.kernel, self.same = kernel, same
+        self.most = MOST_STEPS // kernel.grid**2
+        self.functions = {function.name: function for function in kernel.functions}
+        #: frames, and calls, in which blocks synchronise or buffers change names
+        self.syncing: set[int] = set()
+        self.widths: dict[str, int] = {}
+        self.changing: set[str] = set()
+        self._accesses: dict[int, list[_Access]] = {}
+        for body in (*(function.body for function in kernel.functions), kernel.body):
+            self._look(body)
+            for one in statements(body):
+                if isinstance(one, Array) and isinstance(one.type, VectorOf):
+                    self.widths[one.name] = one.type.width
+                elif isinstance(one, Assign) and isinstance(one.target, Name):
+                    self.changing.add(one.target.name)
+
+    def _look(self, body: Iterable[Statement]) -> bool:
+        """Whether blocks synchronise at statements, or at those inside of them."""
+        found = False
+        for one in body:
+            if self._syncs(one):
+                self.syncing.add(id(one))
+                found = True
+        return found
+
+    def _syncs(self, one: Statement) -> bool:
+        if isinstance(one, If):
+            found = [self._look(body) for body in (one.body, *(o.body for o in one.others))]
+            return any(found)
+        if isinstance(one, (Group, For, While)):
+            return self._look(one.body)
+        if isinstance(one, Invoke):
+            return self._look(self.functions[one.function].body)
+        if isinstance(one, Barrier):
+            return one.scope is Scope.GRID
+        return isinstance(one, (Arrive, Wait, Swap))
+
+    def steps(self, block: int) -> Steps:
+        """What a block does. Raises Unknown where that is not known."""
+        walk = _Walk(self, block)
+        walk.body(self.kernel.body)
+        return Steps(tuple(walk.syncs), tuple(dict.fromkeys(walk.touched)))
+
+    def accesses(self, one: Statement) -> list[_Access]:
+        """What a statement without others inside of it reads and writes."""
+        found = self._accesses.get(id(one))
+        if found is None:
+            found = self._accesses[id(one)] = list(self._of(one))
+        return found
+
+    def _of(self, one: Statement) -> Iterator[_Access]:
+        yield from self.reads(parts(one))
+        if isinstance(one, Store):
+            yield _Access(one.buffer, one.address, writes=True, value=one.value)
+        elif isinstance(one, StoreVector):
+            yield _Access(one.buffer, one.address, self.widths.get(one.values, 1), writes=True)
+        elif isinstance(one, Call):
+            yield from self._handed(one)
+
+    def reads(self, nodes: Iterable[Any]) -> Iterator[_Access]:
+        """What expressions read."""
+        for part in every(nodes):
+            if isinstance(part, (Load, LoadVector, Address)):
+                width = part.width if isinstance(part, LoadVector) else 1
+                whole = not isinstance(part.buffer, Name)
+                for name in names(part.buffer):
+                    yield _Access(name, None if whole else part.at, width)
+            elif isinstance(part, Apply) and part.intrinsic.through is not None:
+                yield from self._handed(part)
+
+    def _handed(self, call: Call | Apply) -> Iterator[_Access]:
+        """Memory that a function is handed: any of it."""
+        for number, argument in enumerate(call.arguments):
+            steps = call.intrinsic.steps if number == call.intrinsic.through else ()
+            writes = any(isinstance(step, Step) and step.writes for step in steps)
+            for name in names(argument):
+                yield _Access(name, None, writes=writes)
+
+
+class _Ended(Exception):
+    """The iteration, or the loop (`leaves`), ends here."""
+
+    def __init__(self, leaves: bool):
+        super().__init__()
+        self.leaves = leaves
+
+
+class _Walk:
+    """What one block does, statement by statement."""
+
+    def __init__(self, blocks: Blocks, block: int):
+        self.blocks = blocks
+        self.syncs: list[Sync] = []
+        self.touched: list[Touched] = []
+        self.arrivals = self.barriers = 0
+        own = between(0, blocks.kernel.block - 1)
+        self.known: dict[str, Elements | None] = {THREAD.name: own, BLOCK.name: Elements(block)}
+        #: the memory that names stand for here: those of buffers, parameters and pointers
+        self.places: dict[str, tuple[str, ...]] = {n: (b,) for n, b in blocks.same.items()}
+        #: those of them that stand for the beginning of it
+        self.whole = set(self.places)
+        #: variables that are others by another name
+        self.alias: dict[str, str] = {}
+        #: whether the innermost loop is one in which blocks synchronise
+        self.inside = False
+
+    def body(self, body: Body) -> None:
+        for one in body:
+            self.statement(one)
+
+    def statement(self, one: Statement) -> None:
+        if isinstance(one, Group):
+            self.body(one.body)
+        elif isinstance(one, For):
+            self.counted(one)
+        elif isinstance(one, While):
+            if id(one) in self.blocks.syncing:
+                raise Unknown("blocks synchronise in a loop that the data ends", one)
+            self.body(one.body)
+        elif isinstance(one, If):
+            self.branches(one)
+        elif isinstance(one, Invoke):
+            self.invoke(one)
+        else:
+            self.simple(one)
+
+    def simple(self, one: Statement) -> None:
+        for access in self.blocks.accesses(one):
+            self.touch(access, one)
+        if isinstance(one, Let):
+            self.define(one)
+        elif isinstance(one, Arrive):
+            self.sync(one, None)
+        elif isinstance(one, Wait):
+            self.sync(one, self.number(one.value, one))
+        elif isinstance(one, Barrier) and one.scope is Scope.GRID:
+            counter = BARRIERS, self.barriers
+            self.barriers += 1
+            self.arrivals += 1
+            self.syncs += [Sync(counter, n, one) for n in (None, self.blocks.kernel.grid)]
+        elif isinstance(one, Swap):
+            left, right = self.places.get(one.left, ()), self.places.get(one.right, ())
+            self.places |= {one.left: right, one.right: left}
+        elif isinstance(one, (Skip, Leave)):
+            self.ends(one)
+
+    def define(self, one: Let) -> None:
+        if isinstance(one.type, PointerTo):
+            self.places[one.name] = tuple(
+                dict.fromkeys(p for name in names(one.value) for p in self.places.get(name, ()))
+            )
+        changes = one.changes or one.name in self.blocks.changing
+        self.alias.pop(one.name, None)
+        if not changes and (other := _variable(one.value)):
+            self.alias[one.name] = self.alias.get(other, other)
+        self.known[one.name] = None if changes else value(one.value, self.known)
+
+    def sync(self, one: Arrive | Wait, until: int | None) -> None:
+        places = self.places.get(one.counter, ())
+        if len(places) != 1:
+            raise Unknown(f"{one.counter} may be one of several buffers", one)
+        counter = places[0], self.number(one.index, one)
+        if len(self.syncs) >= self.blocks.most:
+            raise Unknown("blocks arrive and wait too often to be followed", one)
+        self.syncs.append(Sync(counter, until, one))
+        self.arrivals += until is None
+
+    def number(self, expr: Expr, at: Statement) -> int:
+        found = value(expr, self.known)
+        if found is None or found.alone is None:
+            raise Unknown("for which counter, and which value, is not known", at)
+        return found.alone
+
+    def touch(self, access: _Access, at: Statement) -> None:
+        for buffer in self.places.get(access.buffer, ()):
+            known = access.at is not None and access.buffer in self.whole
+            elements = value(access.at, self.known) if access.at and known else None
+            if elements is not None and access.width > 1:
+                elements += between(0, access.width - 1)
+            written = access.value and value(access.value, self.known)
+            zeroes = isinstance(written, Elements) and written.alone == 0
+            place = len(self.syncs), self.arrivals
+            self.touched.append(Touched(buffer, elements, access.writes, zeroes, *place, at))
+
+    # ---- control flow ----------------------------------------------------------------------------
+
+    def ends(self, one: Skip | Leave) -> None:
+        found = holds(one.condition, self.known)
+        if found:
+            raise _Ended(leaves=isinstance(one, Leave))
+        if found is None and self.inside:
+            raise Unknown("whether blocks synchronise is not known", one)
+
+    def branches(self, one: If) -> None:
+        if one.given:
+            self.statement(one.given)
+        sure = False
+        for condition, body in (
+            (one.condition, one.body),
+            *((other.condition, other.body) for other in one.others),
+        ):
+            for access in self.blocks.reads([condition] if condition else []):
+                self.touch(access, one)
+            found = holds(condition, self.known) if condition else True
+            if found is False:
+                continue
+            if found is None and id(one) in self.blocks.syncing:
+                raise Unknown("whether blocks synchronise is not known", one)
+            self.where(condition, body)
+            sure = found is True
+            if sure:
+                return
+
+    def where(self, condition: Expr | None, body: Body) -> None:
+        """A body for those for whom a condition holds."""
+        before = dict(self.known)
+        if isinstance(condition, Infix) and condition.operator == "<":
+            left, right = condition.operands
+            limit, name = value(right, self.known), _variable(left)
+            name = self.alias.get(name, name)
+            own = self.known.get(name)
+            if own is not None and limit is not None and limit.alone is not None:
+                same = (n for n, other in self.alias.items() if other == name)
+                self.known |= dict.fromkeys((name, *same), own.below(limit.alone))
+        self.body(body)
+        self.known = before
+
+    def counted(self, one: For) -> None:
+        for access in self.blocks.reads([one.start, one.stop]):
+            self.touch(access, one)
+        start, stop = value(one.start, self.known), value(one.stop, self.known)
+        if id(one) in self.blocks.syncing:
+            if start is None or stop is None or start.alone is None or stop.alone is None:
+                raise Unknown("how often blocks synchronise is not known", one)
+            self.iterations(one, start.alone, stop.alone)
+            return
+        if start is None or stop is None:
+            self.known[one.variable] = None
+        elif one.down:
+            self.known[one.variable] = between(stop.first, start.last)
+        elif start.first >= stop.last:
+            return
+        else:
+            self.known[one.variable] = _counted(start, stop.last, one.step)
+        outer, self.inside = self.inside, False
+        with suppress(_Ended):
+            self.body(one.body)
+        self.inside = outer
+
+    def iterations(self, one: For, start: int, stop: int) -> None:
+        outer, self.inside = self.inside, True
+        for number in range(start, stop - 1, -1) if one.down else range(start, stop, one.step):
+            self.known[one.variable] = Elements(number)
+            try:
+                self.body(one.body)
+            except _Ended as ended:
+                if ended.leaves:
+                    break
+        self.inside = outer
+
+    def invoke(self, one: Invoke) -> None:
+        function = self.blocks.functions[one.function]
+        known, places, whole = self.known, self.places, self.whole
+        self.known = {THREAD.name: known[THREAD.name], BLOCK.name: known[BLOCK.name]}
+        self.places, self.whole = dict(places), set(whole)
+        for (_, name), argument in zip(function.parameters, one.arguments, strict=True):
+            self.known[name] = value(argument, known)
+            self.places[name] = tuple(p for n in names(argument) for p in places.get(n, ()))
+            if isinstance(argument, Name) and argument.name in whole:
+                self.whole.add(name)
+        self.body(function.body)
+        self.known, self.places, self.whole = known, places, whole
+
+
+def _variable(expr: Expr) -> str:
+    """The variable that an expression is, '' if it is none."""
+    if isinstance(expr, Integer) and not expr.index.const and len(expr.index.terms) == 1:
+        [(term, factor)] = expr.index.terms
+        return term.key if factor == 1 else ""
+    return expr.name if isinstance(expr, Name) else ""
+
+
+def _counted(start: Elements, stop: int, step: int) -> Elements:
+    """What a loop's variable may be that goes from a start on."""
+    if start.alone is not None or start.steps == ((1, step),):
+        return _up_to(start.first, stop, 1 if start.steps else step)
+    return start + _up_to(0, stop - start.first, step)
+
+
+def _up_to(first: int, stop: int, step: int) -> Elements:
+    return between(0, (stop - 1 - first) // step) * step + Elements(first)

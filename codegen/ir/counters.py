@@ -1,0 +1,22 @@
+"""Which kernels have blocks that wait for each other by counters, and which buffers those are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.statements import Arrive, Wait
+from fusionstitch.codegen.ir.walk import statements
+
+
+def has_counters(kernel: Lowered) -> bool:
+    """Whether blocks arrive at counters or wait for them."""
+    return any(True for _ in arrivals(kernel))
+
+
+def arrivals(kernel: Lowered) -> Iterator[Arrive | Wait]:
+    """All statements at which blocks arrive or wait, those of functions first."""
+    for body in (*(function.body for function in kernel.functions), kernel.body):
+        for one in statements(body):
+            if isinstance(one, (Arrive, Wait)):
+                yield one
