@@ -10,7 +10,7 @@ from fusionstitch.codegen.index_maps.index import Index
 from fusionstitch.codegen.ir.intrinsic import Intrinsic, Template
 from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.types import Record, Scalar, Type
-from fusionstitch.codegen.text.expressions import expression
+from fusionstitch.codegen.text.expressions import Spelt, expression
 from fusionstitch.hlo.graph import Op
 
 #: The name of a variable, an array or a buffer, as the field of a node that declares it, and of one
@@ -92,8 +92,8 @@ class Arithmetic:
     @cached_property
     def entry(self) -> str:
         """What the op does to operands x0, x1 and so on."""
-        operands = [f"x{number}" for number in range(len(self.arguments))]
-        return expression(self.op, operands, self.numerics)
+        operands = [Spelt(f"x{number}") for number in range(len(self.arguments))]
+        return expression(self.op, operands, self.numerics).text
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Arithmetic):

@@ -37,7 +37,7 @@ from fusionstitch.codegen.ir.types import (
     Type,
     VectorOf,
 )
-from fusionstitch.codegen.text.expressions import expression, is_atom
+from fusionstitch.codegen.text.expressions import Spelt, expression, spelt_number
 from fusionstitch.codegen.text.types import C_TYPES
 
 #: How tightly operators bind.
@@ -117,12 +117,14 @@ def _place(index: Index) -> tuple[str, int]:
 
 
 def _number(one: Number) -> tuple[str, int]:
-    return one.text, _SIGN if one.text.startswith("-") else _ATOM
+    return one.text, _ATOM if spelt_number(one.text).tight else _SIGN
 
 
 def _arithmetic(one: Arithmetic) -> tuple[str, int]:
-    text = expression(one.op, [spell(a) for a in one.arguments], one.numerics)
-    return text, _ATOM if is_atom(text) else _CHOICE
+    arguments = ((text, binds) for text, binds in map(_spelt, one.arguments))
+    own = [Spelt(text, binds == _ATOM) for text, binds in arguments]
+    found = expression(one.op, own, one.numerics)
+    return found.text, _ATOM if found.tight else _CHOICE
 
 
 def _choice(one: Choice) -> tuple[str, int]:

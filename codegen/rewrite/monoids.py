@@ -19,7 +19,15 @@ from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.rewrite.bodies import Laws, laws
 from fusionstitch.codegen.rewrite.runs import MOST_IN_A_RUN, MOST_IN_RUNS, in_runs, joined
-from fusionstitch.codegen.text.expressions import combine, expression, identity, literal, supported
+from fusionstitch.codegen.text.expressions import (
+    Spelt,
+    combine,
+    expression,
+    identity,
+    literal,
+    spelt_number,
+    supported,
+)
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.codegen.text.types import C_TYPES, c_type, record
 from fusionstitch.hlo.errors import CodegenError
@@ -222,23 +230,24 @@ def _body(body: Graph, dtype: str, numerics: str, first: int = 0) -> Sequence[st
     compare them."""
     half = len(body.parameters) // 2
     compute = c_type(dtype).compute
-    text: dict[Op, str] = {}
+    spelt: dict[Op, Spelt] = {}
     lines: list[str] = []
     for op in body:
         if op.opcode == "parameter":
             side, number = divmod(op.attrs["index"], half)
             alone = half == 1 and not first
-            text[op] = "ab"[side] if alone else f"fs_get<{first + number}>({'ab'[side]})"
+            own = "ab"[side]
+            spelt[op] = Spelt(own if alone else f"fs_get<{first + number}>({own})")
         elif op.opcode == "constant":
-            text[op] = literal(splat(op), op.dtype)
+            spelt[op] = spelt_number(literal(splat(op), op.dtype))
         elif op.opcode != "tuple":
             name = f"{op.opcode.replace('-', '_')}_{op.id}"
             own = "strict" if op.dtype in ("bf16", "f16") else numerics
-            value = expression(op, [text[o] for o in op.operands], own)
+            value = expression(op, [spelt[o] for o in op.operands], own).text
             lines.append(f"const {c_type(op.dtype).compute} {name} = {value};")
-            text[op] = name
+            spelt[op] = Spelt(name)
     root = body.root
-    parts = [text[o] for o in (root.operands if root.opcode == "tuple" else (root,))]
+    parts = [spelt[o].text for o in (root.operands if root.opcode == "tuple" else (root,))]
     record = ["true"] * first + parts
     result = record[0] if len(record) == 1 else f"{compute}{{{', '.join(record)}}}"
     return [*lines, f"return {result};"]

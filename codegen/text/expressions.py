@@ -7,8 +7,8 @@ disagree (overflow, division by zero, shifts, NaN, narrow integers) the entry ca
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,12 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+class Operator(str):
+    """An entry of the tables that is no call: an operator is outside of its parentheses."""
+
+    __slots__ = ()
+
+
 def _libm(name: str) -> dict[str, str]:
     return {"single": f"{name}f({{0}})", "double": f"{name}({{0}})"}
 
@@ -40,47 +46,47 @@ def _libm2(name: str) -> dict[str, str]:
 
 
 def _bitwise(operator: str, pred: str) -> dict[str, str]:
-    plain = f"{{0}} {operator} {{1}}"
-    return {"pred": f"{{0}} {pred} {{1}}", "wide": plain, "narrow": f"{{T}}({plain})"}
+    plain = Operator(f"{{0}} {operator} {{1}}")
+    return {"pred": Operator(f"{{0}} {pred} {{1}}"), "wide": plain, "narrow": f"{{T}}({plain})"}
 
 
 #: opcode -> class -> C expression. {0}, {1}, ... are the arguments, {T} the compute type.
 EXPRESSIONS: Mapping[str, Mapping[str, str]] = {
     "add": {
-        "pred": "{0} || {1}",
-        "wide unsigned": "{0} + {1}",
+        "pred": Operator("{0} || {1}"),
+        "wide unsigned": Operator("{0} + {1}"),
         "integer": "fs_add({0}, {1})",
-        "float": "{0} + {1}",
+        "float": Operator("{0} + {1}"),
     },
     "subtract": {
-        "wide unsigned": "{0} - {1}",
+        "wide unsigned": Operator("{0} - {1}"),
         "integer": "fs_sub({0}, {1})",
-        "float": "{0} - {1}",
+        "float": Operator("{0} - {1}"),
     },
     "multiply": {
-        "pred": "{0} && {1}",
-        "wide unsigned": "{0} * {1}",
+        "pred": Operator("{0} && {1}"),
+        "wide unsigned": Operator("{0} * {1}"),
         "integer": "fs_mul({0}, {1})",
-        "float": "{0} * {1}",
+        "float": Operator("{0} * {1}"),
     },
     "divide": {
         "integer": "fs_div({0}, {1})",
         "single": "fs_divide({0}, {1})",
-        "double": "{0} / {1}",
+        "double": Operator("{0} / {1}"),
     },
     "remainder": {"integer": "fs_rem({0}, {1})", **_libm2("fmod")},
     "power": {"integer": "fs_pow({0}, {1})", **_libm2("pow")},
-    "maximum": {"pred": "{0} || {1}", "any": "fs_max({0}, {1})"},
-    "minimum": {"pred": "{0} && {1}", "any": "fs_min({0}, {1})"},
+    "maximum": {"pred": Operator("{0} || {1}"), "any": "fs_max({0}, {1})"},
+    "minimum": {"pred": Operator("{0} && {1}"), "any": "fs_min({0}, {1})"},
     "clamp": {"any": "fs_clamp({0}, {1}, {2})"},
-    "select": {"any": "{0} ? {1} : {2}"},
+    "select": {"any": Operator("{0} ? {1} : {2}")},
     "abs": {"unsigned": "{0}", "signed": "fs_abs({0})", **_libm("fabs")},
-    "negate": {"integer": "fs_neg({0})", "float": "-{0}"},
+    "negate": {"integer": "fs_neg({0})", "float": Operator("-{0}")},
     "sign": {"integer": "fs_sign({0})", "float": "fs_sign({0})"},
     "and": _bitwise("&", "&&"),
     "or": _bitwise("|", "||"),
     "xor": _bitwise("^", "!="),
-    "not": {"pred": "!{0}", "wide": "~{0}", "narrow": "{T}(~{0})"},
+    "not": {"pred": Operator("!{0}"), "wide": Operator("~{0}"), "narrow": "{T}(~{0})"},
     "shift-left": {"integer": "fs_shift_left({0}, {1})"},
     "shift-right-logical": {"integer": "fs_shift_right_logical({0}, {1})"},
     "shift-right-arithmetic": {"integer": "fs_shift_right_arithmetic({0}, {1})"},
@@ -110,9 +116,9 @@ EXPRESSIONS: Mapping[str, Mapping[str, str]] = {
 
 #: What strict numerics computes instead: correctly rounded where hardware can.
 STRICT: Mapping[str, Mapping[str, str]] = {
-    "divide": {"single": "{0} / {1}"},
+    "divide": {"single": Operator("{0} / {1}")},
     "sqrt": {"single": "sqrtf({0})"},
-    "logistic": {"single": "1.0f / (1.0f + expf(-{0}))"},
+    "logistic": {"single": Operator("1.0f / (1.0f + expf(-{0}))")},
 }
 
 _SMALL = ("bf16", "f16")
@@ -190,26 +196,43 @@ _ROUNDERS: Mapping[str, str] = {
     **{dtype: f"fs_round<{dtype}>" for dtype in sorted(FLOATS8)},
 }
 
-# A call, an index, a name or an unsigned literal: binds tighter than every operator.
-_ATOM = re.compile(r"[\w.]+(<\w+(, \w+)*>)?(::\w+)?|0x[\da-f.]+p[+-]\d+f?|[\d.]+e[+-]\d+f?")
+
+@dataclass(frozen=True)
+class Spelt:
+    """C text, and whether it binds tighter than any operator: that of a name, a literal without a
+    sign, an index or a call."""
+
+    text: str
+    tight: bool = True
+
+    @property
+    def atom(self) -> str:
+        """The text as an operand of any operator."""
+        return self.text if self.tight else f"({self.text})"
 
 
-def expression(op: Op, args: Sequence[str], numerics: str = "default") -> str:
+def spelt_number(text: str) -> Spelt:
+    """A literal."""
+    return Spelt(text, not text.startswith("-"))
+
+
+def expression(op: Op, args: Sequence[Spelt], numerics: str = "default") -> Spelt:
     """The C expression of an elementwise op over C expressions `args`, one per operand.
 
-    The result has the compute type of `op`; put it into parentheses before adding operators.
+    The result has the compute type of `op`.
     With numerics="strict" a result of fewer bits than a float is rounded to its type and division
     is IEEE's; otherwise one of 16 bits by which nothing is decided keeps the excess precision of
     float, as in XLA:GPU's fusions, and where its type holds few bits its function computes few.
     Raises CodegenError where the table has no entry.
     """
-    atoms = [_atom(arg) for arg in args]
+    atoms = [arg.atom for arg in args]
     special = _special(op, numerics)
     if special:
-        text = special.format(*atoms)
+        found = _filled(special, op, atoms)
     else:
-        text = _BUILDERS.get(op.opcode, _from_table)(op, atoms)
-    return text if op.opcode in _EXACT else settled(text, op, numerics)
+        found = _BUILDERS.get(op.opcode, _from_table)(op, atoms)
+    rounded = op.opcode not in _EXACT and is_rounded(op, numerics)
+    return Spelt(settled(found.text, op, numerics)) if rounded else found
 
 
 def rotation(op: Op) -> tuple[Op, int] | None:
@@ -227,7 +250,7 @@ def rotation(op: Op) -> tuple[Op, int] | None:
 def supported(op: Op) -> bool:
     """Whether `expression` has an entry for this op and its element types."""
     try:
-        expression(op, ["x"] * len(op.operands))
+        expression(op, [Spelt("x")] * len(op.operands))
     except CodegenError:
         return False
     return True
@@ -255,7 +278,7 @@ def is_excessive(op: Op) -> bool:
 
 def keeps_value(op: Op, numerics: str) -> bool:
     """Whether the C expression of an op of one operand is that operand's."""
-    return expression(op, ["x"], numerics) == "x"
+    return expression(op, [Spelt("x")], numerics).text == "x"
 
 
 def combine(reducer: str, dtype: str) -> tuple[str, str]:
@@ -331,27 +354,6 @@ def _double(value: np.float64) -> str:
     return repr(float(value))
 
 
-def _atom(text: str) -> str:
-    return text if is_atom(text) else f"({text})"
-
-
-def is_atom(text: str) -> bool:
-    """Whether `text` binds tighter than any operator: a name, literal, index or call."""
-    depth = 0
-    kept = []
-    for i, c in enumerate(text):
-        if c in ")]":
-            depth -= 1
-            if depth == 0 and i + 1 < len(text) and text[i + 1] not in "[.":
-                return False
-        if depth == 0 and c not in "()[]":
-            kept.append(c)
-        if c in "([":
-            depth += 1
-    outside = "".join(kept)
-    return outside == "" or _ATOM.fullmatch(outside) is not None
-
-
 def _entry(op: Op, dtype: str) -> str:
     by_class = EXPRESSIONS.get(op.opcode, {})
     for name in CLASSES.get(dtype, ()):
@@ -376,11 +378,16 @@ def is_approximate(op: Op, numerics: str) -> bool:
     return fast or op.dtype in APPROXIMATE[op.opcode][1]
 
 
-def _from_table(op: Op, args: Sequence[str]) -> str:
-    return _entry(op, op.dtype).format(*args, T=c_type(op.dtype).compute)
+def _from_table(op: Op, args: Sequence[str]) -> Spelt:
+    return _filled(_entry(op, op.dtype), op, args)
 
 
-def _multiply(op: Op, args: Sequence[str]) -> str:
+def _filled(entry: str, op: Op, args: Sequence[str]) -> Spelt:
+    text = entry.format(*args, T=c_type(op.dtype).compute)
+    return Spelt(text, not isinstance(entry, Operator))
+
+
+def _multiply(op: Op, args: Sequence[str]) -> Spelt:
     """Means are rounded before anything is done with them, as they are where they have a kernel to
     themselves: x - mean as one operation would subtract from x what no float holds, and give the
     deviations of equal numbers from their mean as something other than 0. So are products that
@@ -390,7 +397,7 @@ def _multiply(op: Op, args: Sequence[str]) -> str:
         op.attrs.get("alike", False)
         or any(_is_sum(x) and _is_inexact(splat(y)) for x, y in both_ways)
     ):
-        return f"{_ROUNDED_PRODUCTS[kind]}({args[0]}, {args[1]})"
+        return Spelt(f"{_ROUNDED_PRODUCTS[kind]}({args[0]}, {args[1]})")
     return _from_table(op, args)
 
 
@@ -405,30 +412,30 @@ def _is_inexact(factor: Any) -> bool:
     return factor is not None and abs(np.frexp(np.float64(factor))[0]) != 0.5
 
 
-def _compare(op: Op, args: Sequence[str]) -> str:
+def _compare(op: Op, args: Sequence[str]) -> Spelt:
     a, b = args
     if op.attrs.get("total_order") and op.operands[0].dtype in FLOATS | FLOATS8:
         a, b = f"fs_total_order({a})", f"fs_total_order({b})"
-    return f"{a} {DIRECTIONS[op.attrs['direction']]} {b}"
+    return Spelt(f"{a} {DIRECTIONS[op.attrs['direction']]} {b}", tight=False)
 
 
-def _is_finite(op: Op, args: Sequence[str]) -> str:
-    return f"fs_is_finite({args[0]})"
+def _is_finite(op: Op, args: Sequence[str]) -> Spelt:
+    return Spelt(f"fs_is_finite({args[0]})")
 
 
-def _convert(op: Op, args: Sequence[str]) -> str:
+def _convert(op: Op, args: Sequence[str]) -> Spelt:
     source, target = op.operands[0].dtype, op.dtype
     compute = c_type(target).compute
     if c_type(source).compute == compute:
-        return args[0]
+        return Spelt(args[0])
     if target == "pred":
-        return f"{args[0]} != 0"
+        return Spelt(f"{args[0]} != 0", tight=False)
     if source in FLOATS | FLOATS8 and target in INTEGERS:
-        return f"fs_to_int<{compute}>({args[0]})"
-    return f"{compute}({args[0]})"
+        return Spelt(f"fs_to_int<{compute}>({args[0]})")
+    return Spelt(f"{compute}({args[0]})")
 
 
-def _bitcast_convert(op: Op, args: Sequence[str]) -> str:
+def _bitcast_convert(op: Op, args: Sequence[str]) -> Spelt:
     """Exact, but a NaN of bf16 or f16 becomes the GPU's own: values travel as float."""
     source, target = c_type(op.operands[0].dtype), c_type(op.dtype)
     if source.bytes != target.bytes:
@@ -437,28 +444,28 @@ def _bitcast_convert(op: Op, args: Sequence[str]) -> str:
             "leave the op to XLA."
         )
     bits = f"fs_bitcast<{target.storage}>({_to_storage(args[0], source.storage)})"
-    return bits if target.storage == target.compute else f"fs_load({bits})"
+    return Spelt(bits if target.storage == target.compute else f"fs_load({bits})")
 
 
-def _reduce_precision(op: Op, args: Sequence[str]) -> str:
+def _reduce_precision(op: Op, args: Sequence[str]) -> Spelt:
     exponent, mantissa = _FLOAT_BITS[op.dtype]
     to = (op.attrs["exponent_bits"], op.attrs["mantissa_bits"])
     kind = c_type(op.dtype)
     bits = f"fs_bitcast<uint{8 * kind.bytes}_t>({_to_storage(args[0], kind.storage)})"
     reduced = f"fs_reduce_bits<{exponent}, {mantissa}, {to[0]}, {to[1]}>({bits})"
-    return f"fs_load(fs_bitcast<{kind.storage}>({reduced}))"
+    return Spelt(f"fs_load(fs_bitcast<{kind.storage}>({reduced}))")
 
 
 def _to_storage(arg: str, storage: str) -> str:
     return f"fs_store_as<{storage}>({arg})" if storage in _ROUNDERS else arg
 
 
-def _record(op: Op, args: Sequence[str]) -> str:
-    return f"{c_type(op.dtype).compute}{{{', '.join(args)}}}"
+def _record(op: Op, args: Sequence[str]) -> Spelt:
+    return Spelt(f"{c_type(op.dtype).compute}{{{', '.join(args)}}}", tight=False)
 
 
-def _member(op: Op, args: Sequence[str]) -> str:
-    return f"fs_get<{op.attrs['index']}>({args[0]})"
+def _member(op: Op, args: Sequence[str]) -> Spelt:
+    return Spelt(f"fs_get<{op.attrs['index']}>({args[0]})")
 
 
 #: Opcodes whose expression depends on attributes or on the operands.

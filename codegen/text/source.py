@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 
 from fusionstitch.hlo import foreign
 
 COMMENT = "//"
 #: Characters of an identifier before what makes it unique.
 MOST_CHARACTERS = 64
-_NO_LETTER = re.compile(r"[^A-Za-z0-9]+")
-#: What headers define as macros (capitals, then capitals or digits) and what is ours.
-_THEIRS = re.compile(r"[A-Z][A-Z0-9_]|\d|fs_|Fs|cuda|nv")
+#: How names begin that are ours, or those of headers.
+_THEIRS = ("fs_", "Fs", "cuda", "nv")
 
 
 def comment(text: str) -> str:
@@ -19,10 +18,9 @@ def comment(text: str) -> str:
     return f"{COMMENT} {foreign.line(text)}".rstrip()
 
 
-_COMMENTS = re.compile(rf"^[ \t]*{COMMENT}.*", re.MULTILINE)
 #: By these a line may be no comment that looks like one, or end elsewhere: parts of strings, of
 #: longer comments, of joined lines.
-_UNSURE = re.compile(r'\\|\?\?/|R"|/\*|\r')
+_UNSURE = ("\\", "??/", 'R"', "/*", "\r")
 
 
 def uncommented(source: str) -> str:
@@ -31,15 +29,26 @@ def uncommented(source: str) -> str:
     numbers and text. Generated code has no other comments and no strings over several lines;
     where `source` might have, it stays as it is.
     """
-    return source if _UNSURE.search(source) else _COMMENTS.sub("", source)
+    if any(word in source for word in _UNSURE):
+        return source
+    lines = source.split("\n")
+    return "\n".join("" if line.lstrip(" \t").startswith(COMMENT) else line for line in lines)
 
 
 def identifier(wanted: str) -> str:
     """A C identifier like `wanted` that is no keyword, no macro, and no name generated code uses
     without asking a `Writer` for it."""
-    name = _NO_LETTER.sub("_", wanted[: 2 * MOST_CHARACTERS])[:MOST_CHARACTERS].strip("_")
-    name = name or "value"
-    return f"v_{name}" if name in RESERVED or _THEIRS.match(name) else name
+    runs = itertools.groupby(wanted[: 2 * MOST_CHARACTERS], lambda c: c.isascii() and c.isalnum())
+    words = ("".join(run) if kept else "_" for kept, run in runs)
+    name = "".join(words)[:MOST_CHARACTERS].strip("_") or "value"
+    return f"v_{name}" if name in RESERVED or _is_theirs(name) else name
+
+
+def _is_theirs(name: str) -> bool:
+    """Whether a name begins as those of headers and of generated code do, or as macros, which are
+    capitals and digits."""
+    macro = name[0].isupper() and name[1:2] and not name[1].islower()
+    return name[0].isdigit() or bool(macro) or name.startswith(_THEIRS)
 
 
 _WORDS = """

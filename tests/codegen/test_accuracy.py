@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fusionstitch.codegen.text.expressions import expression
+from fusionstitch.codegen.text.expressions import Spelt, expression
 from fusionstitch.hlo.graph import Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.numeric import ELEMENTWISE
@@ -90,9 +90,9 @@ class Sweep:
         arguments = self.arguments
         operands = tuple(Op("parameter", Shape(self.dtype, (1,))) for _ in arguments)
         op = Op(self.opcode, Shape(self.dtype, (1,)), operands)
-        values = ["fs_load(a[i])", "fs_load(b[i])"][: len(arguments)]
+        values = [Spelt("fs_load(a[i])"), Spelt("fs_load(b[i])")][: len(arguments)]
         name = f"{self.opcode}_{self.dtype}_{self.numerics}".replace("-", "_")
-        text = expression(op, values, self.numerics)
+        text = expression(op, values, self.numerics).text
         return Launch.elementwise(name, text, arguments, self.dtype)
 
     def exact(self) -> np.ndarray:

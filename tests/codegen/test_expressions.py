@@ -6,6 +6,7 @@ inputs here have none and subnormal results count as zero.
 
 import dataclasses
 import functools
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +19,17 @@ from jax import lax
 
 from fusionstitch import codegen
 from fusionstitch.codegen.text.expressions import (
+    APPROXIMATE,
     DIRECTIONS,
     EXPRESSIONS,
     FUNCTORS,
+    STRICT,
+    Operator,
+    Spelt,
     combine,
     expression,
     literal,
+    spelt_number,
     supported,
 )
 from fusionstitch.codegen.text.types import C_TYPES, c_type
@@ -179,10 +185,10 @@ CASES = all_cases()
 
 def launches():
     """One kernel per case."""
-    args = ["fs_load(a[i])", "fs_load(b[i])", "fs_load(c[i])"]
+    args = [Spelt(f"fs_load({name}[i])") for name in "abc"]
+    texts = {name: expression(c.op, args[: len(c.op.operands)]).text for name, c in CASES.items()}
     return [
-        Launch.elementwise(name, expression(c.op, args[: len(c.op.operands)]), c.inputs, c.op.dtype)
-        for name, c in CASES.items()
+        Launch.elementwise(name, texts[name], c.inputs, c.op.dtype) for name, c in CASES.items()
     ]
 
 
@@ -281,13 +287,13 @@ def test_which_types_an_opcode_takes():
 
 def test_what_has_no_entry_says_so():
     with pytest.raises(CodegenError, match="and of f32 has no C expression: leave the op to XLA"):
-        expression(case("and", ["f32"] * 2, "f32", None).op, ["a", "b"])
+        expression(case("and", ["f32"] * 2, "f32", None).op, [Spelt("a"), Spelt("b")])
     with pytest.raises(CodegenError, match="sort of s32 has no C expression"):
-        expression(case("sort", ["s32"], "s32", None).op, ["a"])
+        expression(case("sort", ["s32"], "s32", None).op, [Spelt("a")])
     with pytest.raises(CodegenError, match="Element type f8e8m0fnu has no CUDA-C type"):
-        expression(case("convert", ["f8e8m0fnu"], "f32", None).op, ["a"])
+        expression(case("convert", ["f8e8m0fnu"], "f32", None).op, [Spelt("a")])
     with pytest.raises(CodegenError, match="bitcast-convert from f32 to s8 changes the shape"):
-        expression(case("bitcast-convert", ["f32"], "s8", None).op, ["a"])
+        expression(case("bitcast-convert", ["f32"], "s8", None).op, [Spelt("a")])
 
 
 # ---- text ---------------------------------------------------------------------------------------
@@ -297,12 +303,17 @@ def test_what_has_no_entry_says_so():
     ("opcode", "dtype", "args", "text"),
     [
         ("add", "f32", ["a", "b"], "a + b"),
-        ("multiply", "f32", ["a + b", "x[i]"], "(a + b) * x[i]"),
-        ("negate", "f32", ["-a"], "-(-a)"),
-        ("negate", "f32", ["(a) - (b)"], "-((a) - (b))"),
+        ("multiply", "f32", [Spelt("a + b", False), "x[i]"], "(a + b) * x[i]"),
+        ("negate", "f32", [Spelt("-a", False)], "-(-a)"),
+        ("negate", "f32", [Spelt("(a) - (b)", False)], "-((a) - (b))"),
         ("divide", "f32", ["1.0f", "f(a, b)"], "fs_divide(1.0f, f(a, b))"),
         ("divide", "f64", ["1e-08", "fs_load(p[i])"], "1e-08 / fs_load(p[i])"),
-        ("add", "f32", ["fs_to_int<int8_t>(a)", "-1.0f"], "fs_to_int<int8_t>(a) + (-1.0f)"),
+        (
+            "add",
+            "f32",
+            ["fs_to_int<int8_t>(a)", spelt_number("-1.0f")],
+            "fs_to_int<int8_t>(a) + (-1.0f)",
+        ),
         ("add", "f32", ["fs_limits<float>::highest()", "b"], "fs_limits<float>::highest() + b"),
         ("add", "s32", ["a", "b"], "fs_add(a, b)"),
         ("add", "u32", ["a", "b"], "a + b"),
@@ -314,13 +325,26 @@ def test_what_has_no_entry_says_so():
     ],
 )
 def test_text(opcode, dtype, args, text):
-    assert expression(case(opcode, [dtype] * len(args), dtype, None).op, args) == text
+    own = [arg if isinstance(arg, Spelt) else Spelt(arg) for arg in args]
+    assert expression(case(opcode, [dtype] * len(args), dtype, None).op, own).text == text
+
+
+def test_entries_that_are_no_calls_say_so():
+    """By that alone is known where parentheses have to be."""
+    entries = [
+        entry for table in (EXPRESSIONS, STRICT) for one in table.values() for entry in one.values()
+    ]
+    entries += [entry for entry, _ in APPROXIMATE.values()]
+    assert len(entries) > 80
+    for entry in entries:
+        called = entry == "{0}" or re.fullmatch(r"[\w{}]+\([^()]*\)", entry) is not None
+        assert called is not isinstance(entry, Operator), entry
 
 
 def test_strict_numerics_rounds_what_a_bf16_op_computes():
     def strict(opcode, source, target, *args):
         op = case(opcode, [source] * len(args), target, None).op
-        return expression(op, args, numerics="strict")
+        return expression(op, list(map(Spelt, args)), numerics="strict").text
 
     assert strict("add", "bf16", "bf16", "a", "b") == "fs_round_bf16(a + b)"
     assert strict("exponential", "f16", "f16", "a") == "fs_round_f16(expf(a))"
