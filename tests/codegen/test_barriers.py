@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fusionstitch.codegen.generate import CodegenOptions, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.memory.teams import check_teams, joins_in_teams
-from fusionstitch.codegen.schedule.schedule import Teams
+from fusionstitch.codegen.schedule.schedule import GroupPlan, Teams
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.cases import CASES
@@ -60,10 +60,16 @@ def test_a_block_has_barriers_for_so_many_teams_only(threads: int) -> None:
     rows = [np.zeros(dims, np.float32) for dims in ((3, 16384), (9, 700))]
     plan = plan_kernel(whole_of(shares, *rows), H200).plan
     check_teams(plan)
-    nest = next(n for g in plan.groups for n in g.nests if joins_in_teams(n, plan.block))
-    nest.teams = Teams(threads)
+    other = (tuple(_in_teams(g, threads, plan.block) for g in phase) for phase in plan.phases)
     with pytest.raises(CodegenError, match=f"{threads} of 1024 threads cannot share a row"):
-        check_teams(plan)
+        check_teams(replace(plan, phases=tuple(other)))
+
+
+def _in_teams(group: GroupPlan, threads: int, block: int) -> GroupPlan:
+    """A group whose teams of several warps have so many threads."""
+    teams = Teams(threads)
+    nests = (replace(n, teams=teams) if joins_in_teams(n, block) else n for n in group.nests)
+    return replace(group, nests=tuple(nests))
 
 
 # ---- grown kernels -------------------------------------------------------------------------------
