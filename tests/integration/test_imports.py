@@ -88,3 +88,16 @@ def test_packages_of_codegen_stand_in_the_order_of_a_pattern_s_way() -> None:
         if here is not None and there is not None and here < there:
             up.append((one, other))
     assert up == []
+
+
+def test_only_templates_are_parsed_by_patterns() -> None:
+    """Nothing in code generation reads C text back."""
+    parsing = {
+        name
+        for name, file in modules().items()
+        if name.startswith("fusionstitch.codegen.")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Import) and any(alias.name == "re" for alias in node.names)
+    }
+    schedule = "fusionstitch.codegen.schedule"
+    assert parsing == {f"{schedule}.parser", f"{schedule}.template"}
