@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.kernel import Lowered
-from fusionstitch.codegen.ir.passes.barriers import place_barriers, place_grid_barriers
+from fusionstitch.codegen.ir.passes.barriers import place_barriers
 from fusionstitch.codegen.ir.passes.vectors import gather_vectors
 
 
@@ -21,11 +21,6 @@ class KernelPass:
 
 VECTORS = "vectors"
 PASSES = (
-    KernelPass(
-        "grid barriers",
-        "where blocks would come too early to what others write or read, all blocks wait",
-        place_grid_barriers,
-    ),
     KernelPass(
         VECTORS,
         "elements behind each other that a thread moves one by one are moved at once",

@@ -37,7 +37,7 @@ _UNDRAWN = {
     True: "Its template leads to another text than this, so its way cannot be drawn again.\n",
 }
 #: What a snapshot before the text is called: the last of them is the kernel's IR.
-_IR = ("lowered", "grid barriers", "barriers")
+_IR = ("lowered", "barriers")
 
 
 def kernels(trial: Trial, step: Callable[[str], None]) -> list[dict[str, Any]]:
