@@ -19,7 +19,7 @@ FS_FN void fs_wait(const uint32_t* counter, uint32_t value, FS_CALLER) {
   FS_DELAY();
 }
 #else
-// The clock's turns in 10 seconds at 2 GHz. A block that is waited for may be late where other
+// Cycles of the clock in 10 seconds at 2 GHz. A block that is waited for may be late where other
 // processes use the GPU; one that never comes would hang the GPU.
 constexpr long long FS_PATIENCE = 20000000000ll;
 
