@@ -129,8 +129,8 @@ class Recovery:
 _ASSERTED = "CUDA_ERROR_ASSERT"
 _GAVE_UP = (
     'If standard error says "fusionstitch: a block has waited for others", a kernel of '
-    "fusionstitch gave up: some of its blocks did not come for 10 seconds. Other processes may hold "
-    'the GPU\'s multiprocessors; fs.Options(scope="block") makes no kernels whose blocks wait for each other.'
+    "fusionstitch gave up: some of its blocks did not come for 10 seconds. Others may hold the "
+    'multiprocessors of the GPU; fs.Options(scope="block") makes no kernels of blocks that wait.'
 )
 #: What XLA says where a program has no memory, and where its CUDA graph cannot be made or launched.
 _MEMORY_OR_GRAPH = re.compile(r"RESOURCE_EXHAUSTED|[^\n]*CUDA graph")
