@@ -19,9 +19,20 @@ FS_FN void fs_wait(const uint32_t* counter, uint32_t value, FS_CALLER) {
   FS_DELAY();
 }
 #else
-// The clock's turns in 10 seconds at 2 GHz. A block that is waited for may be late where other
+// Cycles of the clock in 10 seconds at 2 GHz. A block that is waited for may be late where other
 // processes use the GPU; one that never comes would hang the GPU.
 constexpr long long FS_PATIENCE = 20000000000ll;
+
+// Ends the launch with CUDA_ERROR_ASSERT, and says why on standard error.
+FS_FN void fs_give_up() {
+  const char* const why = "fusionstitch: a block has waited for others for 10 seconds";
+#ifdef __CUDACC_RTC__
+  __assertfail(why, "counters.cuh", 0, "fs_wait", 1);
+#else
+  __assert_fail(why, "counters.cuh", 0, "fs_wait");
+#endif
+  __builtin_unreachable();  // or all that is live were saved around the call
+}
 
 FS_FN void fs_arrive(uint32_t* counter) {
   // All threads' writes happen before thread 0's release below, which publishes them.
@@ -37,11 +48,7 @@ FS_FN void fs_wait(const uint32_t* counter, uint32_t value) {
     for (;;) {
       asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
       if (now >= value) break;
-      if (clock64() - begin > FS_PATIENCE) {  // ends the launch with CUDA_ERROR_ASSERT
-        __assertfail("fusionstitch: a block has waited for others for 10 seconds", "counters.cuh", 0,
-                     "fs_wait", 1);
-        __builtin_unreachable();  // or all that is live were saved around the call
-      }
+      if (clock64() - begin > FS_PATIENCE) fs_give_up();
     }
     // An acquiring load throws away the L1 cache of its multiprocessor: only the last one acquires.
     asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");

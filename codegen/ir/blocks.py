@@ -8,7 +8,6 @@ of a block is a range, and so are the variables of loops in which blocks do not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -211,6 +210,8 @@ class _Walk:
         self.alias: dict[str, str] = {}
         #: whether the innermost loop is one in which blocks synchronise
         self.inside = False
+        #: whether what is around in that loop may not hold
+        self.unsure = False
 
     def body(self, body: Body) -> None:
         for one in body:
@@ -293,16 +294,18 @@ class _Walk:
     # ---- control flow ----------------------------------------------------------------------------
 
     def ends(self, one: Skip | Leave) -> None:
-        found = holds(one.condition, self.known)
+        """The iteration, or the loop, ends for the block: only that of one in which blocks
+        synchronise matters, others are ranges of what may happen."""
+        found = holds(one.condition, self.known) if self.inside else False
+        if found is None or (found and self.unsure):
+            raise Unknown("whether blocks synchronise is not known", one)
         if found:
             raise _Ended(leaves=isinstance(one, Leave))
-        if found is None and self.inside:
-            raise Unknown("whether blocks synchronise is not known", one)
 
     def branches(self, one: If) -> None:
         if one.given:
             self.statement(one.given)
-        sure = False
+        unsure = False
         for condition, body in (
             (one.condition, one.body),
             *((other.condition, other.body) for other in one.others),
@@ -312,16 +315,17 @@ class _Walk:
             found = holds(condition, self.known) if condition else True
             if found is False:
                 continue
-            if found is None and id(one) in self.blocks.syncing:
+            unsure = unsure or found is None
+            if unsure and id(one) in self.blocks.syncing:
                 raise Unknown("whether blocks synchronise is not known", one)
-            self.where(condition, body)
-            sure = found is True
-            if sure:
+            self.where(condition, body, unsure)
+            if found:
                 return
 
-    def where(self, condition: Expr | None, body: Body) -> None:
-        """A body for those for whom a condition holds."""
-        before = dict(self.known)
+    def where(self, condition: Expr | None, body: Body, unsure: bool) -> None:
+        """A body for those for whom a condition holds; `unsure`: which may be none."""
+        before, outer = self.known, self.unsure
+        self.known, self.unsure = dict(before), outer or unsure
         if isinstance(condition, Infix) and condition.operator == "<":
             left, right = condition.operands
             limit, name = value(right, self.known), _variable(left)
@@ -330,8 +334,10 @@ class _Walk:
             if own is not None and limit is not None and limit.alone is not None:
                 same = (n for n, other in self.alias.items() if other == name)
                 self.known |= dict.fromkeys((name, *same), own.below(limit.alone))
-        self.body(body)
-        self.known = before
+        try:
+            self.body(body)
+        finally:
+            self.known, self.unsure = before, outer
 
     def counted(self, one: For) -> None:
         for access in self.blocks.reads([one.start, one.stop]):
@@ -351,8 +357,7 @@ class _Walk:
         else:
             self.known[one.variable] = _counted(start, stop.last, one.step)
         outer, self.inside = self.inside, False
-        with suppress(_Ended):
-            self.body(one.body)
+        self.body(one.body)
         self.inside = outer
 
     def iterations(self, one: For, start: int, stop: int) -> None:

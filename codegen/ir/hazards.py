@@ -80,7 +80,7 @@ class Placing(Protocol):
 
     @property
     def of_grid(self) -> bool:
-        """Whether those are added that all blocks wait at, or the others."""
+        """Whether those of the grid are added, or the others."""
 
     @property
     def closed(self) -> bool:
@@ -135,6 +135,11 @@ class Hazards:
         """Goes through the kernel. Raises Missing where a barrier is, unless it is added."""
         for way, body in self._ways:
             way.body(body, NOTHING, SAME)
+
+    def begin_again(self) -> None:
+        """Has the next walk look at other barriers than the last one (`Placing.of_grid`)."""
+        for way, _ in self._ways:
+            way.begin_again()
 
     def changed(self, frame: int) -> None:
         """Has the next walk go through a frame to which somebody else added a barrier, or from
@@ -264,6 +269,12 @@ class _Walk:
             self.quiet.add(id(one))
         return found
 
+    def begin_again(self) -> None:
+        """Forgets all but what statements do."""
+        self.quiet, self.ways, self.known = set(), {}, _Known()
+        for inner in self.inner.values():
+            inner.begin_again()
+
     def forget(self, frame: int) -> bool:
         """Forgets what is known of the statements around a frame; whether it is on this way."""
         calls = [call for call, inner in self.inner.items() if inner.forget(frame)]
@@ -284,13 +295,13 @@ class _Walk:
             return self.invoke(one, pending, here)
         known = self.events.get((id(one), self.frame))
         if known is None:
-            known = list(filter(self._counts, self.accesses.of(one)))
-            self.events[id(one), self.frame] = known
+            known = self.events[id(one), self.frame] = list(self.accesses.of(one))
             if self.placing is not None:
                 self.agreement.note(one, here)
-            if not known and not isinstance(one, (Skip, Leave)):
-                self.quiet.add(id(one))
-        for event in known:
+        counted = list(filter(self._counts, known))
+        if not counted and not isinstance(one, (Skip, Leave)):
+            self.quiet.add(id(one))
+        for event in counted:
             pending = self.event(event, pending, one)
         if isinstance(one, Leave):
             self.left = self.left.or_else(pending)

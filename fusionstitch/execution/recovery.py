@@ -92,6 +92,8 @@ class Recovery:
     def instead(self, failure: BaseException, jitted: Any, args: Any, kwargs: Any) -> Any:
         """The results of jax.jit after a run that failed; raises as `call` does."""
         first, self.thread.first = self.thread.first, False
+        if _ASSERTED in str(failure):
+            failure.add_note(_GAVE_UP)
         if _is_ours(failure):
             what = NOT_RUN
         elif first and _is_refused(jitted, args, kwargs):
@@ -122,6 +124,14 @@ class Recovery:
         return not self.plain.trace(*args, **kwargs).jaxpr.effects
 
 
+#: What XLA says where a kernel ended itself: ours do where blocks wait for others for too long
+#: (`codegen/cuda/counters.cuh`), and the GPU's context is gone then.
+_ASSERTED = "CUDA_ERROR_ASSERT"
+_GAVE_UP = (
+    'If standard error says "fusionstitch: a block has waited for others", a kernel of '
+    "fusionstitch gave up: some of its blocks did not come for 10 seconds. Others may hold the "
+    'multiprocessors of the GPU; fs.Options(scope="block") makes no kernels of blocks that wait.'
+)
 #: What XLA says where a program has no memory, and where its CUDA graph cannot be made or launched.
 _MEMORY_OR_GRAPH = re.compile(r"RESOURCE_EXHAUSTED|[^\n]*CUDA graph")
 

@@ -202,6 +202,22 @@ RIGHT: dict[str, tuple[Lowered, np.ndarray]] = {
         SHIFTED,
     ),
     "through a pointer": (kernel(*BEGIN, ALL_MADE, wait(TILES, TILES), POINTER, POINTED), SHIFTED),
+    "iterations that are skipped, and a loop that is left": (
+        kernel(
+            *BEGIN,
+            tiles(
+                Skip(infix("!=", infix("%", Integer(N), GRID), BLOCK)),
+                put("between", N * THREADS + T, at("x", N * THREADS + T)),
+                arrive(0),
+            ),
+            For(
+                *(INT, "n", number(0), number(1 << 20)),
+                body=(Leave(infix("==", Integer(variable("n", 1 << 20)), 3)), wait(0, TILES)),
+            ),
+            READ_AGAIN,
+        ),
+        SHIFTED,
+    ),
     "barriers of the grid beside counters": (
         kernel(*BEGIN, MAKE, EVERYBODY, over_tiles(put("out", OWN, at("between", NEXT)))),
         SHIFTED,
@@ -424,6 +440,10 @@ REFUSED: dict[str, tuple[Lowered, str]] = {
     ),
     "where the data may skip it": (
         kernel(*BEGIN, tiles(Skip(DATA), arrive(0))),
+        "whether blocks synchronise is not known",
+    ),
+    "where the data may skip it, by a condition": (
+        kernel(*BEGIN, tiles(If(DATA, None, (Skip(infix("<", BLOCK, GRID)),)), arrive(0))),
         "whether blocks synchronise is not known",
     ),
     "as often as the data says": (

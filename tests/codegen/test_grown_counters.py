@@ -72,7 +72,7 @@ def test_grown_kernels_equal_numpy(
 
 
 @pytest.mark.slow
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(programs=MANY, seed=st.integers(0, 1000))
 def test_thousands_of_grown_kernels_equal_numpy(
     host_compiler: str, programs: Sequence[Grown], seed: int

@@ -13,7 +13,7 @@ from fusionstitch.codegen.ir.expressions import BLOCK, THREAD, Integer, Load, Na
 from fusionstitch.codegen.ir.intrinsics import REDUCE_BLOCK, REDUCE_CLUSTER, REDUCE_TEAM
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
-from fusionstitch.codegen.ir.passes.barriers import place_barriers, place_grid_barriers
+from fusionstitch.codegen.ir.passes.barriers import place_barriers
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
@@ -198,43 +198,42 @@ def of_grid(*body: Statement) -> Lowered:
 
 
 def test_what_other_blocks_wrote_needs_a_barrier_of_the_grid() -> None:
-    with pytest.raises(PassError, match="one of all blocks"):
-        place_barriers(of_grid(SPILL, FETCH))
-    found = place_grid_barriers(of_grid(SPILL, FETCH))
+    found = place_barriers(of_grid(SPILL, FETCH))
     assert found.body == (SPILL, GRID, FETCH)
     verify(found)
 
 
 def test_blocks_that_need_not_run_at_once_wait_for_none() -> None:
-    alone = replace(of_grid(SPILL, FETCH), cooperative=False)
-    assert place_grid_barriers(alone) is alone
     with pytest.raises(PassError, match="one of all blocks"):
-        place_barriers(alone)
+        place_barriers(replace(of_grid(SPILL, FETCH), cooperative=False))
 
 
 def test_a_barrier_of_the_grid_stands_before_what_is_computed_for_what_waits() -> None:
     tile = Let(INT, "tile", BLOCK)
-    some = If(infix("<", BLOCK, 3), None, (tile, Group((tile, FETCH))))
-    assert place_grid_barriers(of_grid(SPILL, tile, some)).body == (SPILL, GRID, tile, some)
+    some = If(infix("<", BLOCK, 3), None, (Let(INT, "own", BLOCK), Group((FETCH,))))
+    assert place_barriers(of_grid(SPILL, tile, some)).body == (SPILL, GRID, tile, some)
     again = over("column", SPILL)
-    found = place_grid_barriers(of_grid(SPILL, tile, FETCH, again))
+    found = place_barriers(of_grid(SPILL, tile, FETCH, again))
     assert found.body == (SPILL, GRID, tile, FETCH, GRID, again)
 
 
 def test_a_barrier_of_the_grid_does_for_those_of_blocks() -> None:
     """Shared memory is used on both sides of it."""
-    body = (KEPT, KEEP, SPILL, USE, KEEP, FETCH)
-    found = place_barriers(place_grid_barriers(of_grid(*body)))
-    words = [one.scope for one in found.body if isinstance(one, Barrier)]
-    assert words == [Scope.BLOCK, Scope.BLOCK, Scope.GRID]
-    found = place_barriers(place_grid_barriers(of_grid(*body[:4], FETCH, KEEP)))
+    found = place_barriers(of_grid(KEPT, KEEP, SPILL, USE, FETCH, KEEP))
     words = [one.scope for one in found.body if isinstance(one, Barrier)]
     assert words == [Scope.BLOCK, Scope.GRID]
+    found = place_barriers(of_grid(KEPT, KEEP, SPILL, USE, KEEP, FETCH))
+    words = [one.scope for one in found.body if isinstance(one, Barrier)]
+    assert words == [Scope.BLOCK, Scope.BLOCK, Scope.GRID]
 
 
-def test_only_memory_of_the_grid_counts_there() -> None:
-    body = (KEPT, KEEP, USE)
-    assert place_grid_barriers(of_grid(*body)).body == body
+def test_barriers_of_the_grid_stand_between_calls_of_functions() -> None:
+    parameters = (PointerTo(FLOAT, constant=True), "in_0"), (PointerTo(FLOAT), "out_0")
+    copy = over("row", Store("out_0", Integer(ROW), load("in_0", Integer(ROW))))
+    function = Function("f", parameters, (copy,))
+    calls = [Invoke("f", (Name(a), Name(b))) for a, b in (("x", "between"), ("between", "out"))]
+    kernel = replace(of_grid(*calls), functions=(function,))
+    assert place_barriers(kernel).body == (calls[0], GRID, calls[1])
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -12,6 +12,7 @@ import pytest
 
 from fusionstitch.errors import StitchError
 from fusionstitch.execution.recovery import Recovery
+from fusionstitch.runtime.emulator import header_folder
 
 X = jnp.arange(4.0)
 FAILURE = "INTERNAL: fusionstitch: cuLaunchKernelEx failed for kernel fs_x: CUDA_ERROR_UNKNOWN"
@@ -101,6 +102,29 @@ def test_a_run_that_fails_for_the_user_s_reasons_is_not_repeated(text: str, firs
         assert calls == ["run"]
         assert not found.failed
         assert found.warn == []
+
+
+def test_an_error_of_a_kernel_that_gave_up_waiting_says_what_that_means() -> None:
+    """It stays the error that it is: it may be another library's, and the GPU is lost anyway."""
+    texts = ["INTERNAL: CUDA error: CUDA_ERROR_ASSERT: device-side assert triggered", NOT_OURS[3]]
+    notes = []
+    for text in texts:
+
+        def fails(x: jax.Array, text: str = text) -> Any:
+            raise jax.errors.JaxRuntimeError(text)
+
+        with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+            recovery(double).call(fails, (X,), {})
+        assert str(caught.value) == text
+        notes.append(getattr(caught.value, "__notes__", []))
+    [[gave_up], nothing] = notes
+    assert "a kernel of fusionstitch gave up" in gave_up
+    assert nothing == []
+
+
+def test_the_note_quotes_what_kernels_say() -> None:
+    said = (header_folder() / "counters.cuh").read_text()
+    assert "fusionstitch: a block has waited for others" in said
 
 
 @pytest.mark.parametrize(

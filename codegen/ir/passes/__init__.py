@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.names import Names
-from fusionstitch.codegen.ir.passes.barriers import place_barriers, place_grid_barriers
+from fusionstitch.codegen.ir.passes.barriers import place_barriers
 from fusionstitch.codegen.ir.passes.hoisted_loads import hold_loads
 from fusionstitch.codegen.ir.passes.overlap import load_early, store_late
 from fusionstitch.codegen.ir.passes.vectors import gather_vectors
@@ -45,11 +45,6 @@ class KernelPass:
 #: What a kernel is called before all passes, and passes that have names elsewhere.
 LOWERED, EARLY, VECTORS = "lowered", "early loads", "vectors"
 PASSES: tuple[KernelPass, ...] = (
-    KernelPass(
-        "grid barriers",
-        "where blocks would come too early to what others write or read, all blocks wait",
-        lambda kernel, _: place_grid_barriers(kernel),
-    ),
     KernelPass(
         "hoisted loads",
         "what every iteration loads is loaded before them, if threads have registers for it",

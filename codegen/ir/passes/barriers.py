@@ -41,23 +41,22 @@ _BESIDE = (Note, Blank)
 _DECLARATIONS = (*_BESIDE, Let, Array, Shared, Table)
 
 
-def place_grid_barriers(kernel: Lowered) -> Lowered:
-    """The kernel, all of whose blocks run at once, with the barriers that accesses to memory of the
-    grid need. Raises PassError as `place_barriers` does."""
-    return _placed(kernel, _Placer(kernel.cluster, of_grid=True)) if kernel.cooperative else kernel
-
-
 def place_barriers(kernel: Lowered) -> Lowered:
-    """The kernel with the barriers that its accesses to shared memory need.
+    """The kernel with the barriers that its accesses to memory of several threads need: of the grid
+    only where all blocks run at once.
 
     Raises PassError for an access that no barrier can come before: a defect of ours.
     """
-    return _placed(kernel, _Placer(kernel.cluster)) if may_meet(kernel) else kernel
-
-
-def _placed(kernel: Lowered, placer: _Placer) -> Lowered:
+    if not may_meet(kernel):
+        return kernel
+    placer = _Placer(kernel.cluster)
     hazards = Hazards(kernel, placer)
     try:
+        if kernel.cooperative:
+            placer.of_grid = True
+            hazards.walk()
+            placer.of_grid = False
+            hazards.begin_again()
         hazards.walk()
         placer.leave_out(hazards)
     except Missing as missing:
@@ -75,10 +74,10 @@ def _placed(kernel: Lowered, placer: _Placer) -> Lowered:
 
 @dataclass(eq=False)
 class _Placer:
-    """Barriers by frame, and by the number of the statement there that each comes before: those
-    `of_grid`, or the others."""
+    """Barriers by frame, and by the number of the statement there that each comes before."""
 
     cluster: int
+    #: whether those of the grid are added, or the others
     of_grid: bool = False
     added: dict[int, dict[int, Barrier]] = field(default_factory=dict)
     #: where barriers stand that others may do for
