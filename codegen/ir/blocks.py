@@ -126,7 +126,7 @@ class _Walk:
         elif isinstance(one, While):
             if id(one) in self.program.syncing:
                 raise Unknown("blocks synchronise in a loop that the data ends", one)
-            self.body(one.body)
+            self.alone(one.body)
         elif isinstance(one, If):
             self.branches(one)
         elif isinstance(one, Invoke):
@@ -257,8 +257,12 @@ class _Walk:
             return
         else:
             self.known[one.variable] = _counted(start, stop.last, one.step)
+        self.alone(one.body)
+
+    def alone(self, body: Body) -> None:
+        """The body of a loop in which blocks do not synchronise."""
         outer, self.inside = self.inside, False
-        self.body(one.body)
+        self.body(body)
         self.inside = outer
 
     def iterations(self, one: For, start: int, stop: int) -> None:
