@@ -7,34 +7,24 @@ of a block is a range, and so are the variables of loops in which blocks do not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from fusionstitch.codegen.ir.elements import Elements, between
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
-    Address,
-    Apply,
     Expr,
     Infix,
     Integer,
-    Load,
-    LoadVector,
     Name,
 )
-from fusionstitch.codegen.ir.intrinsic import Step
-from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.program import Accessed, Program
 from fusionstitch.codegen.ir.reach import Sync
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
-    Array,
     Arrive,
-    Assign,
     Barrier,
     Body,
-    Call,
     For,
     Group,
     If,
@@ -43,15 +33,13 @@ from fusionstitch.codegen.ir.statements import (
     Let,
     Skip,
     Statement,
-    Store,
-    StoreVector,
     Swap,
     Wait,
     While,
 )
-from fusionstitch.codegen.ir.types import PointerTo, VectorOf
+from fusionstitch.codegen.ir.types import PointerTo
 from fusionstitch.codegen.ir.values import holds, value
-from fusionstitch.codegen.ir.walk import every, names, parts, statements
+from fusionstitch.codegen.ir.walk import names
 
 #: The counter of barriers of the grid: each block arrives at an element of its own of it.
 BARRIERS = ""
@@ -89,99 +77,11 @@ class Steps:
     touched: tuple[Touched, ...]
 
 
-@dataclass(frozen=True)
-class _Access:
-    """What a statement does with a buffer, or with what a pointer points to."""
-
-    buffer: str
-    at: Expr | None
-    width: int = 1
-    writes: bool = False
-    value: Expr | None = None
-
-
-class Blocks:
-    """A kernel, whose blocks are followed. `same` names the memory that a buffer lies in: buffers
-    without such are of no interest."""
-
-    def __init__(self, kernel: Lowered, same: Mapping[str, str]):
-        self.kernel, self.same = kernel, same
-        self.most = MOST_STEPS // kernel.grid**2
-        self.functions = {function.name: function for function in kernel.functions}
-        #: frames, and calls, in which blocks synchronise or buffers change names
-        self.syncing: set[int] = set()
-        self.widths: dict[str, int] = {}
-        self.changing: set[str] = set()
-        self._accesses: dict[int, list[_Access]] = {}
-        for body in (*(function.body for function in kernel.functions), kernel.body):
-            self._look(body)
-            for one in statements(body):
-                if isinstance(one, Array) and isinstance(one.type, VectorOf):
-                    self.widths[one.name] = one.type.width
-                elif isinstance(one, Assign) and isinstance(one.target, Name):
-                    self.changing.add(one.target.name)
-
-    def _look(self, body: Iterable[Statement]) -> bool:
-        """Whether blocks synchronise at statements, or at those inside of them."""
-        found = False
-        for one in body:
-            if self._syncs(one):
-                self.syncing.add(id(one))
-                found = True
-        return found
-
-    def _syncs(self, one: Statement) -> bool:
-        if isinstance(one, If):
-            found = [self._look(body) for body in (one.body, *(o.body for o in one.others))]
-            return any(found)
-        if isinstance(one, (Group, For, While)):
-            return self._look(one.body)
-        if isinstance(one, Invoke):
-            return self._look(self.functions[one.function].body)
-        if isinstance(one, Barrier):
-            return one.scope is Scope.GRID
-        return isinstance(one, (Arrive, Wait, Swap))
-
-    def steps(self, block: int) -> Steps:
-        """What a block does. Raises Unknown where that is not known."""
-        walk = _Walk(self, block)
-        walk.body(self.kernel.body)
-        return Steps(tuple(walk.syncs), tuple(dict.fromkeys(walk.touched)))
-
-    def accesses(self, one: Statement) -> list[_Access]:
-        """What a statement without others inside of it reads and writes."""
-        found = self._accesses.get(id(one))
-        if found is None:
-            found = self._accesses[id(one)] = list(self._of(one))
-        return found
-
-    def _of(self, one: Statement) -> Iterator[_Access]:
-        yield from self.reads(parts(one))
-        if isinstance(one, Store):
-            yield _Access(one.buffer, one.address, writes=True, value=one.value)
-        elif isinstance(one, StoreVector):
-            yield _Access(one.buffer, one.address, self.widths.get(one.values, 1), writes=True)
-        elif isinstance(one, Call):
-            yield from self._handed(one)
-
-    def reads(self, nodes: Iterable[Any]) -> Iterator[_Access]:
-        """What expressions read."""
-        for part in every(nodes):
-            if isinstance(part, (Load, LoadVector, Address)):
-                width = part.width if isinstance(part, LoadVector) else 1
-                whole = not isinstance(part.buffer, Name)
-                for name in names(part.buffer):
-                    yield _Access(name, None if whole else part.at, width)
-            elif isinstance(part, Apply) and part.intrinsic.through is not None:
-                yield from self._handed(part)
-
-    def _handed(self, call: Call | Apply) -> Iterator[_Access]:
-        """Memory that a function is handed: any of it."""
-        for number, argument in enumerate(call.arguments):
-            steps = call.intrinsic.steps if number == call.intrinsic.through else ()
-            writes = any(isinstance(step, Step) and step.writes for step in steps)
-            for name in names(argument):
-                yield _Access(name, None, writes=writes)
+def steps_of(program: Program, block: int) -> Steps:
+    """What a block does. Raises Unknown where that is not known."""
+    walk = _Walk(program, block)
+    walk.body(program.kernel.body)
+    return Steps(tuple(walk.syncs), tuple(dict.fromkeys(walk.touched)))
 
 
 class _Ended(Exception):
@@ -195,15 +95,16 @@ class _Ended(Exception):
 class _Walk:
     """What one block does, statement by statement."""
 
-    def __init__(self, blocks: Blocks, block: int):
-        self.blocks = blocks
+    def __init__(self, program: Program, block: int):
+        self.program = program
+        self.most = MOST_STEPS // program.kernel.grid**2
         self.syncs: list[Sync] = []
         self.touched: list[Touched] = []
         self.arrivals = self.barriers = 0
-        own = between(0, blocks.kernel.block - 1)
+        own = between(0, program.kernel.block - 1)
         self.known: dict[str, Elements | None] = {THREAD.name: own, BLOCK.name: Elements(block)}
         #: the memory that names stand for here: those of buffers, parameters and pointers
-        self.places: dict[str, tuple[str, ...]] = {n: (b,) for n, b in blocks.same.items()}
+        self.places: dict[str, tuple[str, ...]] = {n: (b,) for n, b in program.same.items()}
         #: those of them that stand for the beginning of it
         self.whole = set(self.places)
         #: variables that are others by another name
@@ -223,9 +124,9 @@ class _Walk:
         elif isinstance(one, For):
             self.counted(one)
         elif isinstance(one, While):
-            if id(one) in self.blocks.syncing:
+            if id(one) in self.program.syncing:
                 raise Unknown("blocks synchronise in a loop that the data ends", one)
-            self.body(one.body)
+            self.alone(one.body)
         elif isinstance(one, If):
             self.branches(one)
         elif isinstance(one, Invoke):
@@ -234,7 +135,7 @@ class _Walk:
             self.simple(one)
 
     def simple(self, one: Statement) -> None:
-        for access in self.blocks.accesses(one):
+        for access in self.program.accesses(one):
             self.touch(access, one)
         if isinstance(one, Let):
             self.define(one)
@@ -246,7 +147,7 @@ class _Walk:
             counter = BARRIERS, self.barriers
             self.barriers += 1
             self.arrivals += 1
-            self.syncs += [Sync(counter, n, one) for n in (None, self.blocks.kernel.grid)]
+            self.syncs += [Sync(counter, n, one) for n in (None, self.program.kernel.grid)]
         elif isinstance(one, Swap):
             left, right = self.places.get(one.left, ()), self.places.get(one.right, ())
             self.places |= {one.left: right, one.right: left}
@@ -258,7 +159,7 @@ class _Walk:
             self.places[one.name] = tuple(
                 dict.fromkeys(p for name in names(one.value) for p in self.places.get(name, ()))
             )
-        changes = one.changes or one.name in self.blocks.changing
+        changes = one.changes or one.name in self.program.changing
         self.alias.pop(one.name, None)
         if not changes and (other := _variable(one.value)):
             self.alias[one.name] = self.alias.get(other, other)
@@ -269,7 +170,7 @@ class _Walk:
         if len(places) != 1:
             raise Unknown(f"{one.counter} may be one of several buffers", one)
         counter = places[0], self.number(one.index, one)
-        if len(self.syncs) >= self.blocks.most:
+        if len(self.syncs) >= self.most:
             raise Unknown("blocks arrive and wait too often to be followed", one)
         self.syncs.append(Sync(counter, until, one))
         self.arrivals += until is None
@@ -280,7 +181,7 @@ class _Walk:
             raise Unknown("for which counter, and which value, is not known", at)
         return found.alone
 
-    def touch(self, access: _Access, at: Statement) -> None:
+    def touch(self, access: Accessed, at: Statement) -> None:
         for buffer in self.places.get(access.buffer, ()):
             known = access.at is not None and access.buffer in self.whole
             elements = value(access.at, self.known) if access.at and known else None
@@ -310,13 +211,13 @@ class _Walk:
             (one.condition, one.body),
             *((other.condition, other.body) for other in one.others),
         ):
-            for access in self.blocks.reads([condition] if condition else []):
+            for access in self.program.reads([condition] if condition else []):
                 self.touch(access, one)
             found = holds(condition, self.known) if condition else True
             if found is False:
                 continue
             unsure = unsure or found is None
-            if unsure and id(one) in self.blocks.syncing:
+            if unsure and id(one) in self.program.syncing:
                 raise Unknown("whether blocks synchronise is not known", one)
             self.where(condition, body, unsure)
             if found:
@@ -340,10 +241,10 @@ class _Walk:
             self.known, self.unsure = before, outer
 
     def counted(self, one: For) -> None:
-        for access in self.blocks.reads([one.start, one.stop]):
+        for access in self.program.reads([one.start, one.stop]):
             self.touch(access, one)
         start, stop = value(one.start, self.known), value(one.stop, self.known)
-        if id(one) in self.blocks.syncing:
+        if id(one) in self.program.syncing:
             if start is None or stop is None or start.alone is None or stop.alone is None:
                 raise Unknown("how often blocks synchronise is not known", one)
             self.iterations(one, start.alone, stop.alone)
@@ -356,8 +257,12 @@ class _Walk:
             return
         else:
             self.known[one.variable] = _counted(start, stop.last, one.step)
+        self.alone(one.body)
+
+    def alone(self, body: Body) -> None:
+        """The body of a loop in which blocks do not synchronise."""
         outer, self.inside = self.inside, False
-        self.body(one.body)
+        self.body(body)
         self.inside = outer
 
     def iterations(self, one: For, start: int, stop: int) -> None:
@@ -372,7 +277,7 @@ class _Walk:
         self.inside = outer
 
     def invoke(self, one: Invoke) -> None:
-        function = self.blocks.functions[one.function]
+        function = self.program.functions[one.function]
         known, places, whole = self.known, self.places, self.whole
         self.known = {THREAD.name: known[THREAD.name], BLOCK.name: known[BLOCK.name]}
         self.places, self.whole = dict(places), set(whole)

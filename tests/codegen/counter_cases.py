@@ -218,6 +218,18 @@ RIGHT: dict[str, tuple[Lowered, np.ndarray]] = {
         ),
         SHIFTED,
     ),
+    "a loop that the data ends, beside them": (
+        kernel(
+            *BEGIN,
+            over_tiles(
+                put("between", OWN, at("x", OWN)),
+                While((Leave(infix("<", at("x", constant(0)), 3)), put("between", OWN, number(0)))),
+                arrive(TILE),
+            ),
+            USE,
+        ),
+        SHIFTED,
+    ),
     "barriers of the grid beside counters": (
         kernel(*BEGIN, MAKE, EVERYBODY, over_tiles(put("out", OWN, at("between", NEXT)))),
         SHIFTED,

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusionstitch.codegen.ir.blocks import BARRIERS, Blocks, Steps, Unknown
+from fusionstitch.codegen.ir.blocks import BARRIERS, Steps, Unknown, steps_of
 from fusionstitch.codegen.ir.counters import arrivals, has_counters
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.order import Order, begun_early
+from fusionstitch.codegen.ir.program import Program
 from fusionstitch.codegen.ir.reach import Reach, Stuck
 from fusionstitch.codegen.ir.readers import read_in
 from fusionstitch.codegen.ir.types import WORD
@@ -27,8 +28,8 @@ def check(kernel: Lowered) -> None:
         return
     counters = _counters(kernel)
     try:
-        blocks = Blocks(kernel, _memory(kernel, counters))
-        steps = [blocks.steps(block) for block in range(kernel.grid)]
+        program = Program(kernel, _memory(kernel, counters))
+        steps = [steps_of(program, block) for block in range(kernel.grid)]
     except Unknown as unknown:
         raise Fault(str(unknown), unknown.at) from unknown
     reach = Reach([one.syncs for one in steps])
