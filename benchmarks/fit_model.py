@@ -35,9 +35,9 @@ from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import Looped
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.while_loops.generate import FORMS
-from fusionstitch.costmodel.account import Account
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device, device
+from fusionstitch.costmodel.kernel_cost import KernelCost
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.costmodel.prices import Prices
 from fusionstitch.hlo.errors import CodegenError
 from tests.replay.replay import stored
@@ -140,24 +140,24 @@ def program(name: str) -> str:
 
 
 #: A kernel's name, what it does, and what makes it.
-Known = tuple[str, Account, Callable[[], Kernel]]
+Known = tuple[str, KernelCost, Callable[[], Kernel]]
 
 
 def _replayed() -> Iterator[Known]:
     for name, graph in stored():
         with contextlib.suppress(CodegenError):
             one = default(graph, device("h200"))
-            yield name, one.account, partial(one.kernel, device("h200"))
+            yield name, one.cost, partial(one.kernel, device("h200"))
 
 
 def _drafted(drafts: Iterable[tuple[str, Draft | Looped]]) -> Iterator[Known]:
     for name, one in drafts:
-        yield name, one.account, partial(one.kernel, device("h200"))
+        yield name, one.cost, partial(one.kernel, device("h200"))
 
 
 def _looped() -> Iterator[Known]:
     for name, kernel, facts in by_form.kernels():
-        yield name, facts.account, partial(lambda found: found, kernel)
+        yield name, facts.cost, partial(lambda found: found, kernel)
 
 
 #: What is fitted to.
@@ -170,20 +170,20 @@ SETS: Mapping[str, Callable[[], Iterator[Known]]] = {
 
 
 def found_with(
-    accounts: Mapping[str, Account], names: Iterable[str], times: Mapping[str, float], on: Device
+    costs: Mapping[str, KernelCost], names: Iterable[str], times: Mapping[str, float], on: Device
 ) -> Prices:
     """The prices that meet the times of some kernels best."""
     start = np.log(astuple(GUESS))
     stiff = np.array([FIRM.get(field.name, STIFFNESS) for field in fields(Prices)])
     known = [
-        (accounts[name], math.log2(times[name]), WEIGHTS.get(kind(name), 1.0))
+        (costs[name], math.log2(times[name]), WEIGHTS.get(kind(name), 1.0))
         for name in names
         if not name.startswith(MISLED)
     ]
 
     def distances(logs: np.ndarray) -> np.ndarray:
         priced = replace(on, prices=Prices(*np.exp(logs).tolist()))
-        off = [w * (math.log2(account_us(one, priced)) - us) for one, us, w in known]
+        off = [w * (math.log2(cost_us(one, priced)) - us) for one, us, w in known]
         return np.array([*off, *(logs - start) * stiff])
 
     best = least_squares(distances, start, loss="soft_l1", f_scale=NEAR, max_nfev=30)
@@ -213,20 +213,20 @@ def fit(times: Mapping[str, float]) -> None:
     """Finds prices and prints how well they meet the times."""
     h100 = device("h100")
     every = itertools.chain.from_iterable(found() for found in SETS.values())
-    accounts = {name: account for name, account, _ in every if name in times}
-    programs = sorted(set(map(program, accounts)))
+    costs = {name: cost for name, cost, _ in every if name in times}
+    programs = sorted(set(map(program, costs)))
     part = {one: number % PARTS for number, one in enumerate(programs)}
     apart: dict[str, float] = {}
     for number in range(PARTS):
-        others = [name for name in accounts if part[program(name)] != number]
-        priced = replace(h100, prices=found_with(accounts, others, times, h100))
-        for name in accounts:
+        others = [name for name in costs if part[program(name)] != number]
+        priced = replace(h100, prices=found_with(costs, others, times, h100))
+        for name in costs:
             if part[program(name)] == number:
-                apart[name] = account_us(accounts[name], priced)
-    best = found_with(accounts, accounts, times, h100)
+                apart[name] = cost_us(costs[name], priced)
+    best = found_with(costs, costs, times, h100)
     priced = replace(h100, prices=best)
-    here = {n: account_us(one, priced) for n, one in accounts.items()}
-    now = {n: account_us(one, h100) for n, one in accounts.items()}
+    here = {n: cost_us(one, priced) for n, one in costs.items()}
+    now = {n: cost_us(one, h100) for n, one in costs.items()}
     for field in fields(Prices):
         print(f'    "{field.name}": {getattr(best, field.name):.3g},')
     sides = {"now": now, "by the others": apart, "by all": here}
@@ -235,7 +235,7 @@ def fit(times: Mapping[str, float]) -> None:
         for one in dict.fromkeys(map(kind, found)):
             print(f"  {one}:", met({n: us for n, us in found.items() if kind(n) == one}, times))
         print("  forms:", chosen(found, times))
-    for name in sorted(accounts, key=lambda n: -abs(math.log2(here[n] / times[n])))[:30]:
+    for name in sorted(costs, key=lambda n: -abs(math.log2(here[n] / times[n])))[:30]:
         print(f"  {name}: {here[name]:.1f} us modelled, {times[name]:.1f} measured")
 
 

@@ -1,4 +1,4 @@
-"""Kernels of kinds that the replay has few of, at many sizes: what the account's prices of tensor
+"""Kernels of kinds that the replay has few of, at many sizes: what the prices of tensor
 cores, register tiles, streamed chains and large arrays are fitted to.
 
     python -m benchmarks.large_kernels FOLDER [JOBS]    cubins, for `benchmarks/revisions.py times`

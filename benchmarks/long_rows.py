@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from fusionstitch.codegen.generate import CodegenOptions, draft, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.schedule.tuning import Tuning
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.measure import gpu
 from fusionstitch.runtime import cuda
 from tests.codegen.regions import whole_of
@@ -104,9 +104,9 @@ def main() -> None:
             if not isinstance(one, cuda.Built):
                 print(f"    {tuning}: {one}")
                 continue
-            account = draft(region, DEVICE, CodegenOptions(tuning=tuning)).account
+            cost = draft(region, DEVICE, CodegenOptions(tuning=tuning)).cost
             us = meter.kernel_us(kernel, one.artifact, 3)
-            modelled = account_us(account, DEVICE)
+            modelled = cost_us(cost, DEVICE)
             print(
                 f"    {tuning}: {us:.1f} us, modelled {modelled:.1f}; cluster {kernel.cluster}, "
                 f"{kernel.grid} blocks of {kernel.block}, {one.resources.registers} registers",

@@ -1,4 +1,4 @@
-"""How well the account ranks the schedules of one pattern: neighbours of the default one, measured.
+"""How well estimates rank the schedules of one pattern: neighbours of the default one, measured.
 
     python -m benchmarks.neighbours write known|others FOLDER [JOBS]
                                                  cubins for `benchmarks/revisions.py times`
@@ -36,8 +36,8 @@ from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.search.compared import SHARE, others
 from fusionstitch.codegen.search.neighbours import neighbours
 from fusionstitch.codegen.settings import CodegenOptions, Settings
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device, device
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.tuning.outcome import spearman
@@ -136,9 +136,9 @@ def _spread(graph: Graph, target: Device) -> Iterator[Scheduled]:
 
 @dataclass(frozen=True)
 class Point:
-    """A schedule: microseconds by the account and of two runs; whether compiling could take it."""
+    """A schedule: microseconds as estimated and of two runs; whether compiling could take it."""
 
-    account: float
+    cost: float
     first: float
     second: float
     compared: bool
@@ -157,7 +157,7 @@ def points(
             known[pattern] = {other.template for other in offered(one)}
             found |= {pattern: []} if measured else {}
         if measured and pattern in found:
-            us = account_us(one.account, target)
+            us = cost_us(one.cost, target)
             compared = one.scheduled.template in known[pattern]
             found[pattern].append(Point(us, first[name], second[name], compared))
     return found
@@ -170,9 +170,9 @@ def offered(one: Draft) -> Iterator[Scheduled]:
 
 def taken(every: Sequence[Point]) -> Point:
     """What compiling takes."""
-    best = min((one for one in every if one.compared), key=lambda one: one.account, default=None)
+    best = min((one for one in every if one.compared), key=lambda one: one.cost, default=None)
     default = every[0]
-    return best if best and best.account < SHARE * default.account else default
+    return best if best and best.cost < SHARE * default.cost else default
 
 
 def ranks(which: str, first: Mapping[str, float], second: Mapping[str, float]) -> list[str]:
@@ -182,18 +182,18 @@ def ranks(which: str, first: Mapping[str, float], second: Mapping[str, float]) -
         best = min(one.first for one in each)
         rhos = [
             spearman([(getattr(one, side), one.first) for one in each])
-            for side in ("account", "second")
+            for side in ("cost", "second")
         ]
         if None in rhos:
             continue
-        chosen = each[0], min(each, key=lambda one: one.account), taken(each)
+        chosen = each[0], min(each, key=lambda one: one.cost), taken(each)
         found.append((*(rho or 0.0 for rho in rhos), *(one.first / best for one in chosen)))
         rows.append([name, str(len(each)), f"{best:.1f} us", *(f"{one:.2f}" for one in found[-1])])
     columns = list(zip(*found, strict=True))
     mean = [f"{statistics.fmean(one):.2f}" for one in columns[:2]]
     mean += [readings.fixed(readings.mean(one)) for one in columns[2:]]
-    head = ["pattern", "schedules", "fastest", "account", "second run"]
-    head += ["default / fastest", "account's / fastest", "taken / fastest"]
+    head = ["pattern", "schedules", "fastest", "estimate", "second run"]
+    head += ["default / fastest", "estimate's / fastest", "taken / fastest"]
     return readings.table(head, [*rows, ["mean", "", "", *mean]])
 
 

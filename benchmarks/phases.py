@@ -57,7 +57,7 @@ def build(folder: Path, targets: Sequence[str], scorer: str = "model") -> None:
     """Cubins, launches and the model's times of the kernels with barriers of all targets."""
     from benchmarks.workloads import module_of
     from fusionstitch.compiler import builders, core
-    from fusionstitch.costmodel.account_time import missed_again, phases_us
+    from fusionstitch.costmodel.kernel_time import missed_again, phases_us
     from fusionstitch.options import Options
     from fusionstitch.runtime import nvrtc
 
@@ -70,7 +70,7 @@ def build(folder: Path, targets: Sequence[str], scorer: str = "model") -> None:
             if BARRIER not in kernel.source:
                 continue
             source, marks = instrumented(kernel.source, kernel.name)
-            account = one.chosen.facts.account
+            cost = one.chosen.facts.cost
             name = f"{Path(target.partition(':')[0]).stem}-{kernel.name}"
             (folder / f"{name}.cubin").write_bytes(nvrtc.compile(source, "sm_90").image)
             launch = {
@@ -81,7 +81,7 @@ def build(folder: Path, targets: Sequence[str], scorer: str = "model") -> None:
                 "inputs": [(s.dtype, s.bytes) for s in kernel.inputs],
                 "results": [s.bytes for s in (*kernel.outputs, *kernel.scratch)],
                 "marks": marks,
-                "modelled_us": list(phases_us(account, profile, missed_again(account, profile))),
+                "modelled_us": list(phases_us(cost, profile, missed_again(cost, profile))),
                 "phases": [_title(text) for text in kernel.source.split(BARRIER)],
             }
             (folder / f"{name}.json").write_text(json.dumps(launch, indent=1))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fusionstitch.codegen.count.account import account
+from fusionstitch.codegen.count.kernel_cost import cost
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
@@ -25,8 +25,8 @@ from fusionstitch.codegen.rewrite.monoids import functors
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.codegen.watch import NOBODY, Watch
-from fusionstitch.costmodel.account import Account
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.kernel_cost import KernelCost
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
 
@@ -72,9 +72,9 @@ class Written:
                 checked(lowered, one.name)
         return replace(self, lowered=lowered, names=names)
 
-    def account(self, device: Device, trips: int = 1) -> Account:
+    def cost(self, device: Device, trips: int = 1) -> KernelCost:
         """What the statements do; a loop that the data ends is said to have so many `trips`."""
-        return account(count(self.lowered, device, trips), self.lowered)
+        return cost(count(self.lowered, device, trips), self.lowered)
 
 
 def assembled(

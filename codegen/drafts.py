@@ -13,10 +13,10 @@ from fusionstitch.codegen.lower.program import written
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.codegen.watch import NOBODY, Watch
-from fusionstitch.costmodel.account import Account
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.kernel_cost import KernelCost
+from fusionstitch.costmodel.kernel_time import cost_us
 
 #: The fact of a kernel that is launched otherwise than by default: its modelled microseconds and
 #: the default's.
@@ -26,7 +26,7 @@ COMPARED = "compared_us"
 @dataclass(frozen=True, eq=False)
 class Draft:
     """What a schedule became under `options` for a `device`. `default_us` is what the default one
-    would take by the account, if this one is another."""
+    would take by the cost estimate, if this one is another."""
 
     scheduled: Scheduled
     written: Written
@@ -54,20 +54,20 @@ class Draft:
         return self.written.lowered
 
     @cached_property
-    def account(self) -> Account:
+    def cost(self) -> KernelCost:
         """What its statements do."""
-        return self.written.account(self.device)
+        return self.written.cost(self.device)
 
     @property
     def facts(self) -> KernelFacts:
         """What it would do."""
-        return KernelFacts(self.account, self.scheduled.scope, self.scheduled.facts)
+        return KernelFacts(self.cost, self.scheduled.scope, self.scheduled.facts)
 
     def kernel(self) -> Kernel:
         """The kernel. Raises CodegenError if the device cannot launch it."""
         own = self.scheduled
         facts = (*own.facts, ("scope", own.scope))
         if self.default_us is not None:
-            facts += ((COMPARED, (account_us(self.account, self.device), self.default_us)),)
+            facts += ((COMPARED, (cost_us(self.cost, self.device), self.default_us)),)
         summary = f"{ops_after_rewriting(own.graph)} ops after rewriting, {own.scope} scope."
         return assembled(own.graph, self.written, own.template, summary, facts, self.device)

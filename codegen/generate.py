@@ -35,7 +35,7 @@ def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = N
 
 
 def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Draft | Looped:
-    """The kernel of a region, as far as its account needs it. Raises CodegenError if there can be
+    """The kernel of a region, as far as its cost needs it. Raises CodegenError if there can be
     none."""
 
     def drafted(options: CodegenOptions) -> Draft | Looped:

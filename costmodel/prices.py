@@ -94,7 +94,7 @@ class OpCosts(Numbers):
 
 @dataclass(frozen=True, repr=False)
 class Prices(Numbers):
-    """What the amounts of an `Account` cost.
+    """What the amounts of an `KernelCost` cost.
 
     Names of `Path`: cycles of the way of a thread. `issue_...`: slots of a lane for each of what
     all threads do. Shares are of what the profile of a device says. From `resident_share` of L2 on,

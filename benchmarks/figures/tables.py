@@ -42,7 +42,7 @@ def scopes() -> str:
                 f"{kernel.grid:,}",
                 f"{kernel.block:,}",
                 f"{kernel.shared_bytes:,}",
-                str(facts.account.registers),
+                str(facts.cost.registers),
             ]
         )
     return markdown(rows, 4)

@@ -21,9 +21,9 @@ from benchmarks.revisions import write
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.while_loops.generate import FORMS
 from fusionstitch.compiler import core
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.options import Options
 
 #: Kernels that are estimated to take longer, in microseconds, are left out.
@@ -46,7 +46,7 @@ def kernels(programs: Collection[str] = ()) -> Iterator[tuple[str, Kernel, Kerne
             with taken(form, made):
                 core.stitch(module, Options(scorer="model"), target, None)
             for number, (kernel, facts) in enumerate({k.source: (k, f) for k, f in made}.values()):
-                short = account_us(facts.account, target) < LONGEST
+                short = cost_us(facts.cost, target) < LONGEST
                 if short and known(dict(facts.facts)["turns"]):
                     yield f"{program}-{form.replace(' ', '_of_')}-{number}", kernel, facts
 

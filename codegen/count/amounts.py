@@ -8,7 +8,7 @@ from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.tally import Instructions, Phase, Traffic
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.costmodel.account import Path
+from fusionstitch.costmodel.kernel_cost import Path
 from fusionstitch.costmodel.prices import OpCosts
 
 #: Accesses and sectors, by memory and bytes of an access.

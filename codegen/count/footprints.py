@@ -18,7 +18,7 @@ from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.tally import Footprint
 from fusionstitch.codegen.count.values import Large, Sum, Value
 from fusionstitch.codegen.count.values import at as value_at
-from fusionstitch.costmodel.account import Again
+from fusionstitch.costmodel.kernel_cost import Again
 from fusionstitch.costmodel.work import SECTOR_BYTES
 
 

@@ -54,9 +54,9 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import PointerTo
 from fusionstitch.codegen.ir.walk import every
-from fusionstitch.costmodel.account import Path
-from fusionstitch.costmodel.account_time import path_cycles
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.kernel_cost import Path
+from fusionstitch.costmodel.kernel_time import path_cycles
 
 #: What takes no branch where it is done under a condition.
 _LOADED = (Load, LoadVector, Element, Name, Number)

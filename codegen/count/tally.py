@@ -1,4 +1,4 @@
-"""What a kernel does, as far as its statements say: the one account that is priced."""
+"""What a kernel does, as far as its statements say: the one that is priced."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.costmodel.account import Again, Path
+from fusionstitch.costmodel.kernel_cost import Again, Path
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Call
 from fusionstitch.codegen.ir.types import FLOAT, Type
 from fusionstitch.codegen.text.expressions import is_approximate
-from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.kernel_cost import Path
 from fusionstitch.costmodel.prices import APPROXIMATE
 from fusionstitch.costmodel.work import SECTOR_BYTES
 from fusionstitch.hlo.graph import FLOATS

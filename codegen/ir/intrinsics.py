@@ -22,8 +22,8 @@ from fusionstitch.codegen.ir.intrinsic import (
 )
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.types import FLOAT
-from fusionstitch.costmodel.account_time import PRODUCT_FLOPS
 from fusionstitch.costmodel.devices import WARP
+from fusionstitch.costmodel.kernel_time import PRODUCT_FLOPS
 from fusionstitch.costmodel.prices import APPROXIMATE
 
 #: FLOPs of a thread in one step of tensor cores, of 8 summed floats or 16 halves.

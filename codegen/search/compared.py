@@ -1,4 +1,4 @@
-"""The schedule of a kernel, and others near it: the fastest by the account is taken.
+"""The schedule of a kernel, and others near it: the fastest by the cost estimate is taken.
 
 The defaults go by rules of thumb. How many blocks of what size work on a phase, how many threads
 share a row, and into how many parts a sum is split decides how far loads hide what others wait for,
@@ -21,14 +21,14 @@ from fusionstitch.codegen.search.choices import alike, choice_of
 from fusionstitch.codegen.search.descent import descend
 from fusionstitch.codegen.search.neighbours import Focus, moved
 from fusionstitch.codegen.settings import Settings
-from fusionstitch.costmodel.account_time import (
-    account_us,
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.kernel_time import (
+    cost_us,
     least_us,
     missed_again,
     phases_us,
     proven,
 )
-from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
 
 #: Kernels that take less are not compared, microseconds: what there is to win is no longer than
@@ -56,15 +56,15 @@ Seen = dict[str, bool]
 
 
 def fastest(first: Draft, settings: Settings) -> Draft:
-    """A draft, or one of the same under another schedule that is faster by the account."""
+    """A draft, or one of the same under another schedule that is faster by the cost estimate."""
     options, device = settings.options, settings.device
     asked = options.template is not None or options.tuning != DEFAULT or not options.compared
     plan = first.scheduled.plan
     long = sum(map(len, plan.phases)) > MOST_GROUPS
-    if asked or long or not proven(first.account):
+    if asked or long or not proven(first.cost):
         return first
     times = _times(first, device)
-    bound = least_us(replace(first.account.work, l2_bytes=0), device)
+    bound = least_us(replace(first.cost.work, l2_bytes=0), device)
     if times[0] < LEAST_US or bound >= SHARE * times[0]:
         return first
     left = MOST_NODES // sum(1 for _ in every((*first.lowered.body, *first.lowered.functions)))
@@ -83,7 +83,7 @@ def fastest(first: Draft, settings: Settings) -> Draft:
 
 def _times(one: Draft, device: Device) -> list[float]:
     """What a draft takes if one thread goes the longest way, and if all of a block do."""
-    return [account_us(one.account, device, crowded=crowded) for crowded in (False, True)]
+    return [cost_us(one.cost, device, crowded=crowded) for crowded in (False, True)]
 
 
 def _share(times: Sequence[float], first: Sequence[float]) -> float:
@@ -117,8 +117,8 @@ def others(of: Draft, settings: Settings) -> Iterator[Scheduled]:
 def _heaviest(of: Draft, device: Device) -> Focus:
     """The group that visits most elements of the phase that takes longest, and those that are as it
     is."""
-    base, account = choice_of(of.scheduled.plan), of.account
-    times = list(phases_us(account, device, missed_again(account, device)))
+    base, cost = choice_of(of.scheduled.plan), of.cost
+    times = list(phases_us(cost, device, missed_again(cost, device)))
     longest = max(range(len(base.phases)), key=times.__getitem__)
     groups = base.phases[longest]
     heaviest = max(range(len(groups)), key=lambda n: elements(groups[n].group))

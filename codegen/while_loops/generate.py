@@ -26,9 +26,9 @@ from fusionstitch.codegen.while_loops.phased import (
 from fusionstitch.codegen.while_loops.sizes import WORTH, fastest, larger, near, read_tuning
 from fusionstitch.codegen.while_loops.summary import facts
 from fusionstitch.codegen.while_loops.trips import turns
-from fusionstitch.costmodel.account import Account
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.kernel_cost import KernelCost
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.hlo.errors import CodegenError, PassError
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.trips import UNKNOWN_TRIPS
@@ -89,9 +89,9 @@ class Looped:
         return self.form.template
 
     @property
-    def account(self) -> Account:
+    def cost(self) -> KernelCost:
         """What its statements do."""
-        return self.facts.account
+        return self.facts.cost
 
     def kernel(self) -> Kernel:
         """The kernel. Raises CodegenError where the device cannot launch it."""
@@ -107,7 +107,7 @@ class Looped:
 def plan_loops(
     region: Graph, settings: Settings, watch: Watch = NOBODY, asked: str | None = None
 ) -> Looped:
-    """The fastest form by the account of its statements, or the one that the template `asked` says
+    """The fastest form by the cost of its statements, or the one that the template `asked` says
     ("loop grid"). Clusters are for what outgrows a block. Raises CodegenError where no kernel runs
     the loops of a region."""
     flat = _flat(region, settings, watch)
@@ -229,11 +229,11 @@ def _looped(
 ) -> Looped:
     """A region's loops in a form, and what its kernel does after the passes."""
     written = begun.passed(watch, left_out, settings.options.check)
-    counted = written.account(settings.device, UNKNOWN_TRIPS)
+    counted = written.cost(settings.device, UNKNOWN_TRIPS)
     rows = form.rows.count if isinstance(form, InRows) else 0
     told = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])
     facts = KernelFacts(counted, "loop", told)
-    us = account_us(counted, settings.device)
+    us = cost_us(counted, settings.device)
     return Looped(region, form, begun, written, facts, us, settings)
 
 

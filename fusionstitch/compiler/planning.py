@@ -142,7 +142,7 @@ class GraphPlanner:
         return found.facts
 
     def _draft(self, pattern: Pattern, settings: CodegenOptions) -> Draft | Looped:
-        """The kernel of a pattern, as far as its account needs it. Raises CodegenError."""
+        """The kernel of a pattern, as far as its cost estimate needs it. Raises CodegenError."""
         name = kernel_name(pattern.ops, pattern.key)
         part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
         try:

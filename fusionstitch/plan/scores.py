@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from fusionstitch.costmodel.account_time import account_us, least_us
 from fusionstitch.costmodel.bandwidth import memory_us
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.kernel_time import cost_us, least_us
 from fusionstitch.costmodel.work import op_bytes
 from fusionstitch.costmodel.xla_fusions import XlaPlan
 from fusionstitch.costmodel.xla_saved import covers_kernel, saved_by_fusing_again, saved_us
@@ -65,7 +65,7 @@ Measure = Callable[[Pattern], tuple[float, float] | None]
 
 @dataclass(frozen=True)
 class ModelScorer:
-    """XLA's estimated time for the ops, less the stitched kernel's by the account of its
+    """XLA's estimated time for the ops, less the stitched kernel's by the cost estimate of its
     statements. Inside the body of a while loop a custom call costs `Device.loop_call_us` more than
     a kernel of XLA's own. `margin` is what a pattern has to win, as a share of XLA's time.
     """
@@ -118,12 +118,12 @@ class ModelScorer:
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
         xla = self.saved_us(pattern.bits)
         if is_loop(pattern):
-            ours = account_us(facts.account, self.device) + self.call_us
+            ours = cost_us(facts.cost, self.device) + self.call_us
             fast = "nearly as fast" if ours < xla else "faster"
             reason = f"XLA's loop is estimated to be {fast}."
             return _against(ours, xla, LOOP_SHARE, reason, self.source)
         missed = self.works.missed(pattern.ops, pattern.inputs, pattern.outputs)
-        ours = account_us(facts.account, self.device, missed) + self.call_us
+        ours = cost_us(facts.cost, self.device, missed) + self.call_us
         reason = "XLA's own kernels are estimated to be as fast."
         return _against(ours, xla, self.margin, reason, self.source)
 
@@ -152,7 +152,7 @@ class PaperScorer:
         device = self.model.device
         modelled = self.model.score(pattern, facts)
         gain = self._gain(pattern)
-        if facts.account.shared_bytes > device.shared_per_block:
+        if facts.cost.shared_bytes > device.shared_per_block:
             return replace(modelled, gain_us=-1.0, reason="It needs more shared memory.")
         reason = "" if gain > 0 else "It saves neither traffic nor a launch."
         return replace(modelled, gain_us=gain, reason=reason)

@@ -116,7 +116,7 @@ def _dram_bytes(works: GraphWork, chosen: Chosen) -> int:
     L2 do not count."""
     pattern = chosen.pattern
     missed = works.missed(pattern.ops, pattern.inputs, pattern.outputs)
-    return int(chosen.facts.account.outside * missed)
+    return int(chosen.facts.cost.outside * missed)
 
 
 def compiled(module: bytes) -> int:

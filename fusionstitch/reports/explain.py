@@ -118,7 +118,7 @@ def chosen_lines(
     `whole` may be asked for."""
     pattern, facts = chosen.pattern, chosen.facts
     kernel = stitch.kernel.name if stitch else "not carried out, see below"
-    threads, shared = facts.account.threads, facts.account.shared_bytes
+    threads, shared = facts.cost.threads, facts.cost.shared_bytes
     yield (
         f"  pattern {number}: {kernel} ({kind_of_pattern(pattern.ops)}, {facts.scope} scope, "
         f"{threads} threads a block, {shared} bytes shared)"

@@ -9,8 +9,8 @@ from fusionstitch.codegen.generate import draft, neighbours
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.compiler.stitched import Stitch, Stitched
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.options import Options
 from fusionstitch.reports.emitted import TEMPLATE
@@ -25,8 +25,8 @@ def priced(one: Stitch, options: Options, device: Device) -> tuple[float, list[t
     own = draft(
         part, device, CodegenOptions(options.numerics, options.sharing, one.kernel.template)
     )
-    found = ((account_us(other.account, device), other.template) for other in neighbours(own))
-    return account_us(own.account, device), sorted(found)
+    found = ((cost_us(other.cost, device), other.template) for other in neighbours(own))
+    return cost_us(own.cost, device), sorted(found)
 
 
 def write_variants(stitched: Stitched, options: Options, folder: Path, most: int) -> Iterator[str]:

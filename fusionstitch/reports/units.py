@@ -62,7 +62,7 @@ def stitched(plan: Plan, found: Stitched) -> list[Unit]:
     for chosen in plan.chosen:
         if one := carried.get(id(chosen)):
             covered |= chosen.pattern.bits
-            work, us = chosen.facts.account.work, chosen.modelled_us
+            work, us = chosen.facts.cost.work, chosen.modelled_us
             units.append(Unit(STITCHED, chosen.pattern.bits, us=us, work=work, stitch=one))
     rest = xla_fusions(works, bits & ~covered)
     return _ordered(graph, [*units, *_of_xla(works, rest), *_rest(graph, bits | covered)])

@@ -27,8 +27,8 @@ from fusionstitch.codegen.search.descent import descend
 from fusionstitch.compiler.built import Builder, Built
 from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.compiler.progress import Step, silent
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.errors import CodegenError, FusionStitchError, MeasureError
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.measure.meter import Meter, timing_key
@@ -145,7 +145,7 @@ class Search:
         for number, one in enumerate(drafts):
             if number and self.context.expired:
                 break
-            ranked.append((account_us(one.account, self.context.device), number, one))
+            ranked.append((cost_us(one.cost, self.context.device), number, one))
         ranked.sort(key=lambda one: one[:2])
         written: dict[Kernel, tuple[float, Draft | Looped]] = {}
         for us, _, one in ranked:

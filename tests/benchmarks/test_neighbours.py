@@ -15,14 +15,14 @@ from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.costmodel.devices import device
 from tests.codegen.regions import whole_of
 
-DEFAULT = Point(account=20.0, first=21.0, second=22.0, compared=False)
+DEFAULT = Point(cost=20.0, first=21.0, second=22.0, compared=False)
 
 
 def test_what_is_taken() -> None:
     """Another schedule that compiling compares, if it is faster by a share."""
-    faster = replace(DEFAULT, account=20.0 * SHARE - 0.1, compared=True)
-    nearly = replace(DEFAULT, account=20.0 * SHARE + 0.1, compared=True)
-    unknown = replace(DEFAULT, account=1.0)
+    faster = replace(DEFAULT, cost=20.0 * SHARE - 0.1, compared=True)
+    nearly = replace(DEFAULT, cost=20.0 * SHARE + 0.1, compared=True)
+    unknown = replace(DEFAULT, cost=1.0)
     assert neighbours.taken([DEFAULT, nearly, faster, unknown]) is faster
     assert neighbours.taken([DEFAULT, nearly, unknown]) is DEFAULT
     assert neighbours.taken([DEFAULT]) is DEFAULT

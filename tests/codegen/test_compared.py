@@ -1,4 +1,4 @@
-"""Kernels get the schedule, of those near the default one, that the account says is fastest."""
+"""Kernels get the schedule, of those near the default one, of the least estimated cost."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fusionstitch.codegen.schedule.split import Splits
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.search import compared
 from fusionstitch.codegen.settings import CodegenOptions, Settings
-from fusionstitch.costmodel.account import Account
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device, device
+from fusionstitch.costmodel.kernel_cost import KernelCost
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.reports import trial
 from fusionstitch.reports.answered import to_dict
@@ -57,7 +57,7 @@ def default(graph: Graph) -> Draft:
 
 
 def us(one: Draft) -> float:
-    return account_us(one.account, H200)
+    return cost_us(one.cost, H200)
 
 
 @pytest.fixture
@@ -172,10 +172,10 @@ def test_a_schedule_must_be_faster_however_many_threads_go_the_longest_way(
     best = taken(region(96, 640))
     assert best.default_us is not None
 
-    def crowds(account: Account, on: Device, crowded: bool = False) -> float:
-        return 1.0 if crowded else account_us(account, on)
+    def crowds(cost: KernelCost, on: Device, crowded: bool = False) -> float:
+        return 1.0 if crowded else cost_us(cost, on)
 
-    monkeypatch.setattr(compared, "account_us", crowds)
+    monkeypatch.setattr(compared, "cost_us", crowds)
     assert taken(region(96, 640)).default_us is None
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from fusionstitch.codegen.count import tallies
-from fusionstitch.codegen.count.account import account
+from fusionstitch.codegen.count.kernel_cost import cost
 from fusionstitch.codegen.count.tally import Tally
 from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.ir.expressions import (
@@ -215,7 +215,7 @@ def test_exchanges_are_counted_by_what_they_do_inside() -> None:
 def test_inputs_come_from_memory_once_and_results_go_there_once(name: str) -> None:
     case, watch = CASES[name].case(), Statements()
     made = case.kernel(watch)
-    found = account(count(watch.last), watch.last)
+    found = cost(count(watch.last), watch.last)
     given = sum(shape.bytes for shape in (*made.inputs, *made.outputs))
     assert sum(phase.outside for phase in found.phases) == given
 
@@ -223,7 +223,7 @@ def test_inputs_come_from_memory_once_and_results_go_there_once(name: str) -> No
 def test_a_slice_is_read_and_nothing_beside_it() -> None:
     tally = count(kernel(load(THREADS + 1000)))
     assert tally.phases[0].read["x"].bytes == 256 * 4
-    [phase] = account(tally, kernel()).phases
+    [phase] = cost(tally, kernel()).phases
     assert phase.outside == 256 * 4
 
 

@@ -180,13 +180,13 @@ def four_outputs() -> Graph:
 
 def test_weights_stay_in_registers_where_a_row_of_them_is_a_result() -> None:
     graph = four_outputs()
-    kernel, account = generate(graph, H200), draft(graph, H200).account
+    kernel, cost = generate(graph, H200), draft(graph, H200).cost
     assert kernel.shared_bytes < figure1.ROWS * figure1.ROWS
     assert "__launch_bounds__(192, 4)" in kernel.source
     assert kernel.source.count("expf(") == 1
     moved = sum(op.shape.bytes for op in (*graph.parameters, *graph.root.operands))
-    assert account.outside == moved
-    assert account.work.flops >= 16_384 * figure1.ROWS**2, "each element asks"
+    assert cost.outside == moved
+    assert cost.work.flops >= 16_384 * figure1.ROWS**2, "each element asks"
 
 
 def test_an_input_is_not_overwritten_by_what_is_cut() -> None:

@@ -84,7 +84,7 @@ def test_shared_memory_is_that_of_the_paper() -> None:
 def test_off_chip_traffic_is_that_of_inputs_and_outputs() -> None:
     graph = pattern(16_384)
     border = (*graph.parameters, *graph.root.operands)
-    found = draft(graph, device("h200")).account
+    found = draft(graph, device("h200")).cost
     assert found.outside == sum(op.shape.bytes for op in border)
     assert graph.root.shape.bytes < 50e6  # where the scores alone would be 552 MiB
 

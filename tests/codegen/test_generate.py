@@ -182,11 +182,11 @@ def test_an_output_wanted_twice_is_stored_twice() -> None:
 def test_facts_are_those_of_the_kernel() -> None:
     graph = figure1()
     facts, kernel = draft(graph, H200).facts, generate(graph, H200)
-    assert facts.account.shared_bytes == kernel.shared_bytes
-    assert facts.account.threads == kernel.block
-    assert facts.account.blocks == kernel.grid
+    assert facts.cost.shared_bytes == kernel.shared_bytes
+    assert facts.cost.threads == kernel.block
+    assert facts.cost.blocks == kernel.grid
     assert dict(kernel.facts)["scope"] == facts.scope == "warp"
-    assert len(facts.account.phases) == 1
+    assert len(facts.cost.phases) == 1
 
 
 def test_templates_are_in_the_papers_grammar() -> None:
@@ -327,7 +327,7 @@ def test_texts_that_would_take_minutes_to_compile_are_refused(
     b = Builder()
     x = b.parameter((8, 600))
     graph = whole(b.graph(softmax(b, x)))
-    assert draft(graph, SMALL).account.phases
+    assert draft(graph, SMALL).cost.phases
     monkeypatch.setattr("fusionstitch.codegen.decisions.MOST_OPS", 3)
     with pytest.raises(CodegenError, match="compile"):
         draft(graph, SMALL)

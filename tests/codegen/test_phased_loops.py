@@ -418,7 +418,7 @@ def agree(
     assert not [one.reason for one in found.rejected if one.rule == "loop"]
     assert f"loop {form}" in {kernel.template[: 5 + len(form)] for kernel in found.kernels}
     # reports show what the plan was told
-    told = [one.chosen.facts.account.shared_bytes for one in found.stitches]
+    told = [one.chosen.facts.cost.shared_bytes for one in found.stitches]
     assert told == [one.kernel.shared_bytes for one in found.stitches]
     with jax.default_matmul_precision("highest"):
         ours = fs.jit(fun, options=fs.Options(backend=backend, fallback="error"))(*args)

@@ -1,4 +1,4 @@
-"""What kernels take for their rows, by the account of their statements."""
+"""What kernels take for their rows, by the cost estimate of their statements."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import pytest
 
 from fusionstitch.codegen.generate import CodegenOptions, draft
 from fusionstitch.codegen.schedule.tuning import Tuning
-from fusionstitch.costmodel.account import Account
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.kernel_cost import KernelCost
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.costmodel.work import SECTOR_BYTES
 from tests.codegen.regions import whole_of
 
 H200 = device("h200")
 
 
-def account(fun: Any, *dims: int, **tuning: Any) -> Account:
+def cost(fun: Any, *dims: int, **tuning: Any) -> KernelCost:
     """Of the kernel of a function of one f32 array."""
     region = whole_of(fun, jax.ShapeDtypeStruct(dims, jnp.float32))
-    return draft(region, H200, CodegenOptions(tuning=Tuning(**tuning))).account
+    return draft(region, H200, CodegenOptions(tuning=Tuning(**tuning))).cost
 
 
 def softmax_us(**tuning: Any) -> float:
-    return account_us(account(jax.nn.softmax, 8192, 4096, **tuning), H200)
+    return cost_us(cost(jax.nn.softmax, 8192, 4096, **tuning), H200)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_rows_of_few_threads_take_long() -> None:
 
 def from_l2(fun: Any, *dims: int) -> int:
     """Bytes that a kernel moves from L2 beside what it touches."""
-    return account(fun, *dims).work.l2_bytes
+    return cost(fun, *dims).work.l2_bytes
 
 
 def test_rows_across_an_input_bring_a_sector_for_each_element() -> None:
@@ -69,7 +69,7 @@ def test_what_lies_in_a_sector_with_what_is_used_crosses_dram(used: int) -> None
     def fields(x: jax.Array) -> jax.Array:
         return sum(jnp.sin(x[:, n]) for n in range(used)) * 2
 
-    found = account(fields, 1 << 20, 4)
+    found = cost(fields, 1 << 20, 4)
     assert found.outside == pytest.approx((16 + 4) << 20, rel=1e-5)
 
 

@@ -15,13 +15,13 @@ from jax import lax
 
 from fusionstitch.codegen.generate import draft
 from fusionstitch.codegen.settings import CodegenOptions
-from fusionstitch.costmodel.account import PRICED, Account, Again, Path, PhaseAccount
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.bandwidth import memory_us
 from fusionstitch.costmodel.devices import Device, device, from_fields, numbers
 from fusionstitch.costmodel.estimate import boundary_us, kernel_us
 from fusionstitch.costmodel.floor import program_floor
 from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.kernel_cost import PRICED, Again, KernelCost, Path, PhaseCost
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.costmodel.work import Work
 from fusionstitch.costmodel.xla_fusions import xla_fusions
 from fusionstitch.costmodel.xla_kernels import kernel_time_us
@@ -78,31 +78,31 @@ def put(fields: Any, path: str, value: float) -> None:
 # ---- what is seen of a device -------------------------------------------------------------------
 
 WAY = Path(**dict.fromkeys(PRICED, 50.0), kept=50)
-BUSY = PhaseAccount(Path(rounds=1), *([0] * 2), (), **dict.fromkeys(
+BUSY = PhaseCost(Path(rounds=1), *([0] * 2), (), **dict.fromkeys(
     ("accesses", "sectors", "near", "ops", "records", "special", "divisions", "shuffles"), 1 << 26
 ))  # fmt: skip
 
 
-def accounts() -> list[Account]:
+def costs() -> list[KernelCost]:
     """Kernels that wait, compute, read L2 and DRAM, once and again, and have too few registers."""
     whole_device = (4096, 256, 32, 0, 1 << 20)
-    read = PhaseAccount(Path(rounds=1, far=1), outside=1 << 28, moved=1 << 28)
-    near = PhaseAccount(Path(rounds=1), moved=1 << 28)
+    read = PhaseCost(Path(rounds=1, far=1), outside=1 << 28, moved=1 << 28)
+    near = PhaseCost(Path(rounds=1), moved=1 << 28)
     again = replace(near, moved=0, again=(Again(1 << 15, 1 << 30),))
     far = replace(near, moved=0, again=(Again(1 << 26, 1 << 30),))
     return [
-        Account((PhaseAccount(WAY),), 1, 96, 32, 0, 1 << 10, spilled=0.5, spilled_bytes=400),
-        Account((PhaseAccount(WAY), PhaseAccount(WAY, grid_barriers=1)), 264, 96, 32, 0, 1 << 10),
-        Account((BUSY,), *whole_device),
-        Account((replace(BUSY, flops64=1 << 34, products=1 << 26),), *whole_device),
-        Account((read,), 4096, 256, 32, 0, 1 << 28),
-        Account((read,), 4096, 256, 32, 0, 50 << 20),
-        Account((near,), *whole_device),
-        Account((near,), 33, *whole_device[1:]),
-        Account((again,), *whole_device),
-        Account((far,), *whole_device),
-        Account((replace(BUSY, kept=1 << 28),), *whole_device, spilled=0.5, spilled_bytes=400),
-        *(Account((BUSY, near), 4096, n, r, s, 1 << 20) for n, r, s in RESIDENT),
+        KernelCost((PhaseCost(WAY),), 1, 96, 32, 0, 1 << 10, spilled=0.5, spilled_bytes=400),
+        KernelCost((PhaseCost(WAY), PhaseCost(WAY, grid_barriers=1)), 264, 96, 32, 0, 1 << 10),
+        KernelCost((BUSY,), *whole_device),
+        KernelCost((replace(BUSY, flops64=1 << 34, products=1 << 26),), *whole_device),
+        KernelCost((read,), 4096, 256, 32, 0, 1 << 28),
+        KernelCost((read,), 4096, 256, 32, 0, 50 << 20),
+        KernelCost((near,), *whole_device),
+        KernelCost((near,), 33, *whole_device[1:]),
+        KernelCost((again,), *whole_device),
+        KernelCost((far,), *whole_device),
+        KernelCost((replace(BUSY, kept=1 << 28),), *whole_device, spilled=0.5, spilled_bytes=400),
+        *(KernelCost((BUSY, near), 4096, n, r, s, 1 << 20) for n, r, s in RESIDENT),
     ]
 
 
@@ -119,7 +119,7 @@ RESIDENT = (
 
 
 def our_kernels(on: Device) -> list[float]:
-    return [account_us(one, on) for one in accounts()]
+    return [cost_us(one, on) for one in costs()]
 
 
 def xla_kernels(on: Device) -> list[float]:
@@ -198,11 +198,11 @@ def of_types(graph_of: Callable[[str, str], Graph]) -> list[Graph]:
 def op_by_op(on: Device) -> list[float]:
     fast = CodegenOptions(numerics="fast")
     graphs = of_types(elementwise)
-    found = [draft(whole(graph), on).account for graph in graphs]
+    found = [draft(whole(graph), on).cost for graph in graphs]
     found += [
-        draft(whole(elementwise(op, "f32")), on, fast).account for op in on.instructions.fewer_bits
+        draft(whole(elementwise(op, "f32")), on, fast).cost for op in on.instructions.fewer_bits
     ]
-    return [account_us(one, on) for one in found]
+    return [cost_us(one, on) for one in found]
 
 
 def least(on: Device) -> list[Any]:
@@ -289,11 +289,11 @@ FORMS = (("filled", "rows"), ("mirrored", "block"), ("rows replaced", "block"))
 
 
 def drafts(on: Device) -> list[Any]:
-    found = [draft(region, on).facts.account for region in REGIONS.values()]
+    found = [draft(region, on).facts.cost for region in REGIONS.values()]
     for name, form in FORMS:
         options = CodegenOptions(template=f"loop {form}")
-        found.append(draft(REGIONS[name], on, options).facts.account)
-    return [(account_us(one, on), one.registers, one.blocks) for one in found]
+        found.append(draft(REGIONS[name], on, options).facts.cost)
+    return [(cost_us(one, on), one.registers, one.blocks) for one in found]
 
 
 # ---- plans --------------------------------------------------------------------------------------

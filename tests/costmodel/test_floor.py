@@ -13,9 +13,9 @@ from hypothesis import given
 from jax import lax
 
 from fusionstitch.codegen.generate import draft
-from fusionstitch.costmodel.account_time import account_us
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.costmodel.floor import NONE, Floor, floor_of, program_floor
+from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.costmodel.least_work import live
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.semantics import Kind, kind_of
@@ -244,11 +244,11 @@ def test_no_kernel_is_modelled_to_be_faster(part: int) -> None:
     """Of the tests' cases, where nothing is left of the call before."""
     for name in list(CASES)[part::8]:
         case = CASES[name].case()
-        account = draft(case.graph, case.device, case.options).account
+        cost = draft(case.graph, case.device, case.options).cost
         for rates in ((), SLOW_MEMORY, SLOW_UNITS):
             given = slowed(case.device, rates)
             floor = program_floor(case.graph, given)
-            assert floor.us <= account_us(account, given, missed=1.0), (name, rates, floor)
+            assert floor.us <= cost_us(cost, given, missed=1.0), (name, rates, floor)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_no_kernel_is_modelled_to_be_faster(part: int) -> None:
 def test_no_loop_is_modelled_to_be_faster(fun: Any, arg: np.ndarray) -> None:
     graph = whole_of(fun, arg)
     floor = program_floor(graph, H200)
-    assert floor.us <= account_us(draft(graph, H200).account, H200, missed=1.0)
+    assert floor.us <= cost_us(draft(graph, H200).cost, H200, missed=1.0)
 
 
 @given(random_graphs())

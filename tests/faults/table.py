@@ -469,7 +469,7 @@ _PASSES = (
         "plan.ilp.pack",
     ),
     *("plan.search.verify_plan", "plan.search.verify_times", "plan.planner.packing"),
-    "plan.scores.account_us",
+    "plan.scores.cost_us",
     *("plan.ilp.contracted_cycle", "compiler.dump.kernels"),
 )
 _faults(

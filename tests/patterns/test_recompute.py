@@ -98,7 +98,7 @@ def test_kernels_over_copies_give_the_gradient(
     monkeypatch.setattr(streams, "MANY_ROWS", 0.01)
     monkeypatch.setattr(streams, "MOST_DEPTH", 16)  # of heads, not of products of weights
     monkeypatch.setattr(planner, "candidates", lambda *_: Candidates((), ()))
-    monkeypatch.setattr(scores, "account_us", lambda *_: 0.0)
+    monkeypatch.setattr(scores, "cost_us", lambda *_: 0.0)
     profile = dataclasses.replace(H200, cooperative_limit=4, large_tensor_bytes=1)
     monkeypatch.setattr(builders, "profile", lambda _: profile)
     draw, width = np.random.default_rng(0), 32

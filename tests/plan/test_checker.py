@@ -14,7 +14,7 @@ from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.checker import check_plan, check_times, verify_plan, verify_times
 from fusionstitch.plan.plan import Chosen, Plan
 from tests.graphs import Builder
-from tests.plan.accounts import account_of
+from tests.plan.costs import cost_of
 
 
 def _pattern(graph: Graph, *ops: Op) -> Pattern:
@@ -115,7 +115,7 @@ def test_verify_raises() -> None:
 def _timed(xla_us: float, modelled_us: float, *parts: tuple[float, float]) -> Plan:
     """A plan with these times; `parts` are (spared, modelled) of each pattern."""
     graph, (_, first, _, _) = _chain()
-    facts = KernelFacts(account_of(Work()))
+    facts = KernelFacts(cost_of(Work()))
     chosen = tuple(
         Chosen(_pattern(graph, first), 1.0, ours, spared, facts, spared) for spared, ours in parts
     )

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 
 from fusionstitch.compiler.planning import GraphPlanner
-from fusionstitch.costmodel.account import Path
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.kernel_cost import Path
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
 from fusionstitch.costmodel.xla_saved import saved_by_fusing_again
 from fusionstitch.hlo.free import free_bits
@@ -33,7 +33,7 @@ from fusionstitch.plan.scores import (
 )
 from fusionstitch.plan.search import Inspect
 from tests.graphs import Builder, adam, layernorm_backward, random_graphs, softmax
-from tests.plan.accounts import kernel_of
+from tests.plan.costs import kernel_of
 
 H200 = device("h200")
 SERIAL = frozenset({"reduce", "dot"})
@@ -199,8 +199,8 @@ def test_the_paper_s_score() -> None:
 
 def test_the_paper_s_score_drops_what_shared_memory_cannot_hold() -> None:
     def huge(pattern: Pattern) -> KernelFacts:
-        account = kernel_of(pattern).account
-        return KernelFacts(dataclasses.replace(account, shared_bytes=H200.shared_per_block + 1))
+        cost = kernel_of(pattern).cost
+        return KernelFacts(dataclasses.replace(cost, shared_bytes=H200.shared_per_block + 1))
 
     found = _plan(_adds(2), huge, scorer="paper")
     assert found.chosen == ()
@@ -245,7 +245,7 @@ def test_what_would_be_chosen_is_scored_by_its_fastest_kernel() -> None:
     assert len(asked) == len(set(asked))
     assert after.pattern.key in asked
     assert after.score_us > before.score_us
-    assert after.facts.account.phases[0].path.rounds == 1
+    assert after.facts.cost.phases[0].path.rounds == 1
 
 
 @pytest.mark.parametrize(("rounds", "patterns"), [(50, 1), (100, 2)])

@@ -65,9 +65,9 @@ def _numbers(uses: Sequence[Stitch], runs: Sequence[int], stitched: Stitched) ->
     """All uses of a kernel together; modelled times are those of a call."""
     first = uses[0]
     kernel, facts = first.kernel, first.chosen.facts
-    work = facts.account.work
+    work = facts.cost.work
     resources = _resources(first)
-    registers = resources.registers if resources else facts.account.registers
+    registers = resources.registers if resources else facts.cost.registers
     chosen = [(one.chosen, n) for one, n in zip(uses, runs, strict=True)]
     measured = [c.measured for c, _ in chosen if c.measured is not None]
     floors = [pattern_floor(c.pattern, stitched) for c, _ in chosen]

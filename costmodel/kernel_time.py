@@ -1,4 +1,4 @@
-"""How long a kernel takes, by the account of what it does.
+"""How long a kernel takes, by the cost estimate of what it does.
 
 A phase has a way that its slowest thread goes, amounts that multiprocessors issue, and bytes that
 move. They overlap in part. A grid that does not fill the device has a part of it only, and one of
@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fusionstitch.costmodel.account import ISSUED, PRICED, Account, Path, PhaseAccount
 from fusionstitch.costmodel.bandwidth import latency_us
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import barrier_us
+from fusionstitch.costmodel.kernel_cost import ISSUED, PRICED, KernelCost, Path, PhaseCost
 from fusionstitch.costmodel.occupancy import blocks_per_sm
 from fusionstitch.costmodel.prices import Prices
 from fusionstitch.costmodel.work import Work
@@ -22,8 +22,8 @@ from fusionstitch.costmodel.work import Work
 PRODUCT_FLOPS = 2 * 16 * 8 * 16 // 32
 
 
-def account_us(
-    account: Account,
+def cost_us(
+    cost: KernelCost,
     device: Device,
     missed: float | None = None,
     crowded: bool = False,
@@ -32,20 +32,20 @@ def account_us(
     inputs and outputs that cross DRAM; None: as where it runs again and again. How many threads go
     the longest way is not known: `crowded` if all of a block do, which then issue it together."""
     if missed is None:
-        missed = missed_again(account, device)
-    prices, blocks = device.prices, account.blocks
+        missed = missed_again(cost, device)
+    prices, blocks = device.prices, cost.blocks
     started = device.launch_us + latency_us(device) + prices.start_us
     started += prices.block_us * blocks / device.sm_count
     between = barrier_us(device, blocks) + prices.phase_us if blocks > 1 else 0.0
     return (
         started
-        + sum(phases_us(account, device, missed, crowded))
-        + between * sum(phase.grid_barriers for phase in account.phases)
+        + sum(phases_us(cost, device, missed, crowded))
+        + between * sum(phase.grid_barriers for phase in cost.phases)
     )
 
 
 def least_us(work: Work, device: Device) -> float:
-    """A lower bound of `account_us` for any kernel that does at least `work`. Products may be
+    """A lower bound of `cost_us` for any kernel that does at least `work`. Products may be
     tensor cores', and of elementwise operations half may be spared by rewriting."""
     prices = device.prices
     slots_per_us = device.lanes * device.sm_count * device.cycles_per_us
@@ -61,9 +61,9 @@ def least_us(work: Work, device: Device) -> float:
     return device.launch_us + latency_us(device) + prices.start_us + busy
 
 
-def proven(account: Account) -> bool:
+def proven(cost: KernelCost) -> bool:
     """Whether enough kernels of its kind were met: of the 500 no more than 12 use tensor cores."""
-    return not any(phase.path.products for phase in account.phases)
+    return not any(phase.path.products for phase in cost.phases)
 
 
 def path_cycles(path: Path, prices: Prices) -> float:
@@ -78,68 +78,68 @@ def path_cycles(path: Path, prices: Prices) -> float:
     return waited + float((issued**4 + (prices.chain * path.chain) ** 4) ** 0.25)
 
 
-def missed_again(account: Account, device: Device) -> float:
+def missed_again(cost: KernelCost, device: Device) -> float:
     """The share of what a kernel touches that is no longer in L2 when it runs again."""
     prices = device.prices
-    beyond = account.footprint / device.l2_bytes - prices.resident_share
+    beyond = cost.footprint / device.l2_bytes - prices.resident_share
     return min(1.0, max(0.0, beyond / prices.missing_share))
 
 
 def phases_us(
-    account: Account,
+    cost: KernelCost,
     device: Device,
     missed: float,
     crowded: bool = False,
 ) -> Iterator[float]:
     """Microseconds of each phase in all its turns, without the barriers between them."""
     prices = device.prices
-    for phase in account.phases:
-        way, *rates = parts_us(phase, account, device, missed)
+    for phase in cost.phases:
+        way, *rates = parts_us(phase, cost, device, missed)
         if crowded:
-            slots = account.threads * _slots(phase.path, prices)
+            slots = cost.threads * _slots(phase.path, prices)
             way = max(way, slots / device.lanes / device.cycles_per_us)
-        power = prices.overlap * _independent(phase, account, device) ** prices.independent
+        power = prices.overlap * _independent(phase, cost, device) ** prices.independent
         yield phase.turns * float((way**power + max(rates) ** power) ** (1 / power))
 
 
-def _resident(account: Account, device: Device) -> int:
+def _resident(cost: KernelCost, device: Device) -> int:
     """Blocks on a multiprocessor at once."""
-    fit = blocks_per_sm(device, account.threads, account.registers, account.shared_bytes)
-    return max(1, min(fit, math.ceil(account.blocks / device.sm_count)))
+    fit = blocks_per_sm(device, cost.threads, cost.registers, cost.shared_bytes)
+    return max(1, min(fit, math.ceil(cost.blocks / device.sm_count)))
 
 
-def _independent(phase: PhaseAccount, account: Account, device: Device) -> float:
+def _independent(phase: PhaseCost, cost: KernelCost, device: Device) -> float:
     """How many parts of what is on a multiprocessor go their ways without the others: blocks whose
     threads wait for each other, else warps."""
-    blocks = _resident(account, device)
+    blocks = _resident(cost, device)
     waits = phase.path.barriers + phase.path.meetings
-    return blocks if waits else blocks * account.threads / device.warp_size
+    return blocks if waits else blocks * cost.threads / device.warp_size
 
 
 def _again_bytes(
-    phase: PhaseAccount, account: Account, device: Device, resident: int
+    phase: PhaseCost, cost: KernelCost, device: Device, resident: int
 ) -> tuple[float, float]:
     """Of what blocks visit again, the bytes that come from L2 and those that come from DRAM: none
     where what they visit takes half of the room, all from one and a half of it on."""
-    prices, sms = device.prices, min(device.sm_count, account.blocks)
-    near = prices.kept_share * max(0, device.shared_per_sm - resident * account.shared_bytes)
-    spilled = account.spilled_bytes * account.threads * account.blocks
+    prices, sms = device.prices, min(device.sm_count, cost.blocks)
+    near = prices.kept_share * max(0, device.shared_per_sm - resident * cost.shared_bytes)
+    spilled = cost.spilled_bytes * cost.threads * cost.blocks
     l2 = dram = 0.0
     found: list[tuple[int, float, bool]]
     found = [(one.block, one.bytes, one.common) for one in phase.again]
-    if account.spilled:
-        bytes_ = 4 * phase.kept * account.spilled
-        found.append((account.spilled_bytes * account.threads, bytes_, False))
+    if cost.spilled:
+        bytes_ = 4 * phase.kept * cost.spilled
+        found.append((cost.spilled_bytes * cost.threads, bytes_, False))
     for block, again, common in found:
         held = block * (1 if common else resident)
         l2 += again * min(1.0, max(0.0, held / max(near, 1) - 0.5))
-        visited = min(held * (1 if common else sms), account.footprint + spilled)
+        visited = min(held * (1 if common else sms), cost.footprint + spilled)
         beyond = visited / device.l2_bytes - prices.resident_share
         dram += again * min(1.0, max(0.0, beyond / prices.missing_share))
     return l2, dram
 
 
-def _slots(does: Path | PhaseAccount, prices: Prices) -> float:
+def _slots(does: Path | PhaseCost, prices: Prices) -> float:
     """Slots of lanes that a thread, or all of them, issue."""
     return (
         prices.issue_access * does.accesses
@@ -153,24 +153,24 @@ def _slots(does: Path | PhaseAccount, prices: Prices) -> float:
 
 
 def parts_us(
-    phase: PhaseAccount, account: Account, device: Device, missed: float
+    phase: PhaseCost, cost: KernelCost, device: Device, missed: float
 ) -> tuple[float, float, float, float]:
     """What a turn of a phase takes if nothing else did: its way, issuing, L2, DRAM."""
-    prices, resident = device.prices, _resident(account, device)
-    each = account.blocks / device.sm_count  # blocks of a multiprocessor
-    cycles = path_cycles(phase.path, prices) + prices.spilled * account.spilled * phase.path.kept
+    prices, resident = device.prices, _resident(cost, device)
+    each = cost.blocks / device.sm_count  # blocks of a multiprocessor
+    cycles = path_cycles(phase.path, prices) + prices.spilled * cost.spilled * phase.path.kept
     way = cycles / device.cycles_per_us * max(1.0, each / resident)
     uneven = math.ceil(each) / each
     slots = (
         _slots(phase, prices)
         + prices.issue_sector * phase.sectors
-        + prices.issue_spilled * account.spilled * phase.kept
+        + prices.issue_spilled * cost.spilled * phase.kept
     )
     issued = slots / device.lanes / device.sm_count / device.cycles_per_us
     issued += phase.flops64 / device.fp64_flops * 1e6
     products = phase.products * PRODUCT_FLOPS
     issued += products / device.tensor_bf16_flops / device.library.share * 1e6
-    from_l2, from_dram = _again_bytes(phase, account, device, resident)
+    from_l2, from_dram = _again_bytes(phase, cost, device, resident)
     near = (phase.moved + from_l2) / (device.l2_bytes_per_s * prices.l2_share) * 1e6
     near *= max(1.0, 1 / each) ** prices.few_blocks
     moved = phase.outside * missed + from_dram

@@ -1,4 +1,4 @@
-"""What a kernel does, in the amounts that its price is made of (`account_time.py`)."""
+"""What a kernel does, in the amounts that its price is made of (`kernel_time.py`)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Again:
 
 
 @dataclass(frozen=True, repr=False)
-class PhaseAccount:
+class PhaseCost:
     """All threads between two grid barriers, `turns` times where these are in a loop: all of its
     turns together, but for the `path`; `grid_barriers` end them. Bytes: `outside` is what is read
     and written of inputs and outputs, each byte once and by the first phase that does; `moved`
@@ -95,18 +95,18 @@ class PhaseAccount:
 
     def __repr__(self) -> str:
         return brief(
-            f"PhaseAccount: {count(self.turns, 'turn')}, {count(self.outside, 'byte')} outside, "
+            f"PhaseCost: {count(self.turns, 'turn')}, {count(self.outside, 'byte')} outside, "
             f"{count(self.moved, 'byte')} moved"
         )
 
 
 @dataclass(frozen=True, repr=False)
-class Account:
+class KernelCost:
     """A kernel of `blocks` of `threads`; `registers` are per thread, `shared_bytes` per block, and
     `footprint` are the bytes of global memory that it touches at all. Of a thread's own arrays the
     share `spilled`, so many bytes, has no registers."""
 
-    phases: tuple[PhaseAccount, ...]
+    phases: tuple[PhaseCost, ...]
     blocks: int
     threads: int
     registers: int
@@ -136,7 +136,7 @@ class Account:
 
     def __repr__(self) -> str:
         return brief(
-            f"Account: {count(self.phases, 'phase')}, {count(self.blocks, 'block')} of "
+            f"KernelCost: {count(self.phases, 'phase')}, {count(self.blocks, 'block')} of "
             f"{count(self.threads, 'thread')}, {count(self.registers, 'register')}, "
             f"{count(self.shared_bytes, 'byte')} shared, {count(self.footprint, 'byte')} touched"
         )

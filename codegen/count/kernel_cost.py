@@ -1,4 +1,4 @@
-"""What was counted of a kernel as the account that the cost model prices."""
+"""What was counted of a kernel, as the cost that the model prices."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from fusionstitch.codegen.count.tally import Phase, Tally
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.costmodel.account import Account, PhaseAccount
+from fusionstitch.costmodel.kernel_cost import KernelCost, PhaseCost
 
 
-def account(tally: Tally, lowered: Lowered) -> Account:
-    """The account of a kernel."""
+def cost(tally: Tally, lowered: Lowered) -> KernelCost:
+    """The cost of a kernel."""
     touched: dict[str, int] = {}
     for phase in tally.phases:
         for name, one in (*phase.read.items(), *phase.written.items()):
             touched[name] = max(touched.get(name, 0), one.bytes)
-    return Account(
+    return KernelCost(
         phases=tuple(_phases(tally, lowered)),
         blocks=lowered.grid,
         threads=lowered.block,
@@ -29,7 +29,7 @@ def account(tally: Tally, lowered: Lowered) -> Account:
     )
 
 
-def _phases(tally: Tally, lowered: Lowered) -> Iterator[PhaseAccount]:
+def _phases(tally: Tally, lowered: Lowered) -> Iterator[PhaseCost]:
     """An input comes from DRAM once, and an output goes there once; scratch stays in L2."""
     far = {b.name for b in lowered.buffers if b.memory in (Memory.INPUT, Memory.OUTPUT)}
     for phase in tally.phases:
@@ -38,11 +38,11 @@ def _phases(tally: Tally, lowered: Lowered) -> Iterator[PhaseAccount]:
         far -= {name for name, _ in both}
 
 
-def _phase(phase: Phase, outside: int) -> PhaseAccount:
+def _phase(phase: Phase, outside: int) -> PhaseCost:
     accesses = (*phase.loads.items(), *phase.stores.items())
     own = phase.instructions
     visited = (*phase.read.values(), *phase.written.values())
-    return PhaseAccount(
+    return PhaseCost(
         path=phase.path,
         outside=outside,
         moved=sum(one.moved for one in visited),

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from fusionstitch.costmodel.account import Account, Path, PhaseAccount
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.facts import KernelFacts
+from fusionstitch.costmodel.kernel_cost import KernelCost, Path, PhaseCost
 from fusionstitch.costmodel.work import SECTOR_BYTES, Work, fused_work
 from fusionstitch.patterns.pattern import Pattern
 
 
-def account_of(work: Work, path: Path | None = None, phases: int = 1) -> Account:
+def cost_of(work: Work, path: Path | None = None, phases: int = 1) -> KernelCost:
     """A kernel that does no more than `work`, by threads of which each goes `path`, with grid
     barriers between `phases`."""
     moved = work.bytes + work.l2_bytes
-    phase = PhaseAccount(
+    phase = PhaseCost(
         path or Path(rounds=1, far=1),
         outside=moved,
         moved=moved,
@@ -26,11 +26,11 @@ def account_of(work: Work, path: Path | None = None, phases: int = 1) -> Account
         flops64=work.flops64,
         grid_barriers=phases - 1,
     )
-    return Account((phase,), max(1, work.blocks), 256, 32, 0, moved)
+    return KernelCost((phase,), max(1, work.blocks), 256, 32, 0, moved)
 
 
 def kernel_of(pattern: Pattern, path: Path | None = None, phases: int = 1) -> KernelFacts:
     """A plain code generator: everything on chip."""
     work = fused_work(pattern.ops, pattern.outputs, device("h200").instructions)
     blocks = max(1, math.ceil(max(op.shape.size for op in pattern.ops) / 1024))
-    return KernelFacts(account_of(replace(work, blocks=blocks), path, phases))
+    return KernelFacts(cost_of(replace(work, blocks=blocks), path, phases))
