@@ -127,7 +127,7 @@ PASSES: tuple[Pass, ...] = (
 
 
 def rewritten(graph: Graph, settings: Settings, way: Way | None, watch: Watch) -> Graph:
-    """The region behind the passes of `way`, or those before the ways part (None).
+    """The region after the passes of `way`, or those before the ways part (None).
 
     Raises PassError, with the name of the pass, for a region that is none any more.
     """

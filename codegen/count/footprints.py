@@ -35,7 +35,7 @@ class _Region:
 
 @dataclass(eq=False)
 class Visited:
-    """What accesses of one buffer, of `size` bytes, visit: by the first byte, the one behind the
+    """What accesses of one buffer, of `size` bytes, visit: by the first byte, the one after the
     last, and how many at most. The cache beside a multiprocessor keeps arrays of `near` bytes."""
 
     size: int
@@ -43,7 +43,7 @@ class Visited:
     parts: dict[tuple[int, int, int], _Region] = field(default_factory=dict)
 
     def add(self, at: Value, width: int, runs: Executions, sectors: int, grid: Axis) -> int:
-        """An access of `width` bytes, so many behind the begin. Gives the bytes that come to
+        """An access of `width` bytes, so many after the begin. Gives the bytes that come to
         multiprocessors for it alone."""
         total, brought = runs.total, sectors * SECTOR_BYTES
         if isinstance(at, Large) and total:

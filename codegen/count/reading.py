@@ -36,7 +36,7 @@ from fusionstitch.codegen.ir.types import INTEGERS
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a pointer points: a memory, the bytes of an element, how many bytes behind the begin of
+    """Where a pointer points: a memory, the bytes of an element, how many bytes after the begin of
     a buffer, which is aligned, and which one, of how many bytes; or which ones, if it may be one of
     several."""
 

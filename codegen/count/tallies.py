@@ -362,7 +362,7 @@ class _Walk(Visits):
 
     def in_phases(self, body: Sequence[Statement], turns: int) -> None:
         """The body of a loop with grid barriers, whose phases are its own: what lies before the
-        first in a turn and behind the last of the turn before are said to be two."""
+        first in a turn and after the last of the turn before are said to be two."""
         outer = self.turns
         self.close()
         self.turns = outer * turns

@@ -254,7 +254,7 @@ class Visits:
         return self.chain.after(operands, self.costs.cycles(opcode, dtype))
 
     def access(self, into: Counted, place: Place, at: Value, width: int) -> None:
-        """An access of `width` bytes, `at` so many behind the begin of a buffer."""
+        """An access of `width` bytes, `at` so many after the begin of a buffer."""
         found = into.setdefault((place.memory, width), [0, 0])
         found[0] += self.runs.total
         if place.memory.is_near:
@@ -279,7 +279,7 @@ class Visits:
                 self.pressure.come(came / (own * SECTOR_BYTES))
 
     def address(self, place: Place, at: Expr) -> Value:
-        """Bytes behind the begin of a buffer."""
+        """Bytes after the begin of a buffer."""
         if isinstance(at, Integer):
             self.integer(at)
         if place.memory.is_near:

@@ -110,7 +110,7 @@ def _made_of(operand: Op) -> tuple[set[int], set[int]]:
 def without_factors(graph: Graph, stream: Stream) -> Graph:
     """`graph` with the dots of a stream free of factors that do not vary along what they sum.
 
-    A softmax divides by a sum that is known behind the row; its dot need not wait for it then. What
+    A softmax divides by a sum that is known after the row; its dot need not wait for it then. What
     it sums without the factors may be beyond f16, so it is one of f32 until they are applied.
     """
     if not stream.sums:

@@ -61,7 +61,7 @@ FREE = Degree()
 @dataclass(frozen=True)
 class Running:
     """What is known of the reductions of a row on the way: the ids of the `extrema` that change, of
-    other reductions, which are known behind the row only (`late`), and of all else that is read
+    other reductions, which are known after the row only (`late`), and of all else that is read
     whole (`whole`)."""
 
     extrema: frozenset[int]

@@ -267,7 +267,7 @@ def _accesses(group: Group, nest: Nest, tile: Tile, most: int) -> Tile:
 
 def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> tuple[int, int]:
     """Parts of the summed elements that the threads which a lone dot's tiles leave idle can walk:
-    loads of one part wait behind each other, those of several do not. And those that are not
+    loads of one part wait one after the other, those of several do not. And those that are not
     empty."""
     teams = -(-points * group.axes.size(nest.rows) // tile.team_rows)
     threads = teams * tile.team

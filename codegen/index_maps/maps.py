@@ -182,7 +182,7 @@ def within(index: Index, lower: int, upper: int) -> Guard:
 
 
 def _windows(op: Op, index: Indices) -> list[Read]:
-    """Dims of the operand, stepped over, and behind them those of a window."""
+    """Dims of the operand, stepped over, and after them those of a window."""
     rank = op.operands[0].shape.rank
     place = [i * k for i, k in zip(index[:rank], op.attrs["stride"], strict=True)]
     for d, i, k in zip(op.attrs["along"], index[rank:], op.attrs["dilation"], strict=True):

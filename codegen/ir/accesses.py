@@ -2,8 +2,8 @@
 between two accesses.
 
 Arrays in shared memory are for the threads of a block or a cluster, scratch and results that are
-read again for those of the grid. Which thread accesses what is not computed: any read behind a
-write, and any write behind a read, needs a barrier of those threads in between, but for a thread
+read again for those of the grid. Which thread accesses what is not computed: any read after a
+write, and any write after a read, needs a barrier of those threads in between, but for a thread
 that comes to its own element again: at the same address, which no other thread has
 (`ownership.py`). Arrays that overlap are one. Teams that exchange in the same way keep to places of
 their own, so that a barrier of each team is enough.
@@ -103,7 +103,7 @@ class Access:
 
     @cached_property
     def _number(self) -> int:
-        """Worked out once: a walk asks for it at every statement behind the access."""
+        """Worked out once: a walk asks for it at every statement after the access."""
         mine = self.name, self.area, self.address, self.in_cluster, self.writes
         return hash((*mine, self.among, self.threads, self.types))
 

@@ -28,7 +28,7 @@ from fusionstitch.hlo.errors import CodegenError
 @dataclass(eq=False)
 class Open:
     """A frame whose statements are being written. `memo` maps a value to what reads it. `ordered`
-    ones stand behind what the kernel itself wrote; `pinned` ones, besides, run conditionally, so
+    ones stand after what the kernel itself wrote; `pinned` ones, besides, run conditionally, so
     nothing that reads memory may move out of them. Where most elements come from one operand, what
     is inside of the frame for it (`chosen`) may, if it lies inside its buffer anyway and a loop is
     spared the read.
@@ -109,7 +109,7 @@ class Writer:
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """Nothing that was computed before is known inside, and nothing of what is behind: ops of
+        """Nothing that was computed before is known inside, and nothing of what is after: ops of
         other graphs have the same numbers."""
         before = [opened.memo for opened in self.chain]
         for opened in self.chain:

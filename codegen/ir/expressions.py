@@ -216,5 +216,5 @@ def element(array: str, at: Index) -> Element:
 
 
 def behind(buffer: Expr, at: Index) -> Expr:
-    """A pointer `at` elements behind a buffer's begin."""
+    """A pointer `at` elements after a buffer's begin."""
     return Infix("+", (buffer, Integer(at)))

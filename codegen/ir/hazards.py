@@ -95,8 +95,8 @@ class Placing(Protocol):
         before which; None if there is none that it may stand before."""
 
     def behind(self, way: tuple[Spot, ...], missing: Missing) -> bool:
-        """Adds a barrier behind a statement, or behind one of those around it: `way` leads there
-        from a loop's frame. False if there is none that it may stand behind."""
+        """Adds a barrier after a statement, or after one of those around it: `way` leads there
+        from a loop's frame. False if there is none that it may stand after."""
 
 
 def may_meet(kernel: Lowered) -> bool:
@@ -247,7 +247,7 @@ class _Walk:
         return now.pending
 
     def statement(self, one: Statement, pending: Pending, here: Alike) -> Pending:
-        """What is pending behind a statement."""
+        """What is pending after a statement."""
         if not isinstance(one, FRAMES):
             return self.within(one, pending, here)
         before = self.frame, here, pending
@@ -369,7 +369,7 @@ class _Walk:
             self.closed, self.left = closed, outer
 
     def carried(self, body: Body, here: Alike) -> None:
-        """Adds the barriers that one iteration needs, and those between one and the next: behind
+        """Adds the barriers that one iteration needs, and those between one and the next: after
         what the next one has to wait for, since it need not come to the same statements, or where
         that cannot be, before what has to wait."""
         assert self.placing is not None
@@ -384,7 +384,7 @@ class _Walk:
                 self.body(body, left, here)
 
     def missing(self, body: Body, pending: Pending, here: Alike) -> list[Missing]:
-        """All barriers that are missing in one iteration behind another one."""
+        """All barriers that are missing in one iteration after another one."""
         self.closed, self.found = True, []
         try:
             self.body(body, pending, here)
@@ -393,7 +393,7 @@ class _Walk:
             self.closed, self.found = False, None
 
     def added_behind(self, body: Body, missing: Missing) -> bool:
-        """Whether a barrier was added behind what is to be waited for, in a loop's body."""
+        """Whether a barrier was added after what is to be waited for, in a loop's body."""
         assert self.placing is not None
         for whole in reversed(self.ways[missing.before].values()):
             way = _within(body, whole)

@@ -17,7 +17,7 @@ from fusionstitch.codegen.ir.statements import Barrier
 
 @dataclass(frozen=True)
 class Past:
-    """An access, and the widest barrier behind it of those that do not settle it for good."""
+    """An access, and the widest barrier after it of those that do not settle it for good."""
 
     access: Access
     behind: Barrier | None = None
@@ -30,11 +30,11 @@ class Past:
         return hash((self.access, self.behind))
 
     def settles(self, needed: Barrier) -> bool:
-        """Whether the barrier that must lie behind it is there."""
+        """Whether the barrier that must lie after it is there."""
         return self.behind is not None and covers(self.behind, needed)
 
     def met(self, barrier: Barrier) -> Past | None:
-        """The same behind a barrier; None if nothing can come too early any more."""
+        """The same after a barrier; None if nothing can come too early any more."""
         shared = not self.access.area.buffer
         among = Scope.CLUSTER if shared else self.access.area.among
         if spans(barrier.scope, among):
@@ -78,13 +78,13 @@ class Pending:
         return tuple((buffer, tuple(pasts)) for buffer, pasts in self.of.items())
 
     def and_then(self, access: Access) -> Pending:
-        """What is pending behind an access."""
+        """What is pending after an access."""
         past, buffer = Past(access), access.area.buffer
         pasts = self.of.get(buffer, {})
         return self if past in pasts else Pending({**self.of, buffer: {**pasts, past: None}})
 
     def or_else(self, other: Pending) -> Pending:
-        """What is pending behind either of two ways."""
+        """What is pending after either of two ways."""
         if self is other or not other:
             return self
         of = dict(self.of)
@@ -109,7 +109,7 @@ class Pending:
         return Pending(of)
 
     def behind(self, barrier: Barrier, clustered: bool) -> Pending:
-        """What is pending behind a barrier. Only in a kernel of clusters can an access to shared
+        """What is pending after a barrier. Only in a kernel of clusters can an access to shared
         memory still be of interest that all threads of the block are done with."""
         if barrier.scope is Scope.GRID:
             return NOTHING

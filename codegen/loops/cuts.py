@@ -1,7 +1,7 @@
 """Cuts: outputs that are a slice of a value, stored by the loop that computes the value.
 
 A loop of the slice's own would find the value in memory only: all of it would pass through shared
-memory, or through scratch behind a grid barrier, for the sake of its part. The loop that has the
+memory, or through scratch after a grid barrier, for the sake of its part. The loop that has the
 value instead stores those elements that lie in the slice, at their places there.
 """
 

@@ -165,7 +165,7 @@ class Group:
         return rest if fits and self.axes.size(rest) >= int(filled) else grid
 
     def _columns(self, stage: Stage) -> list[int]:
-        """The axes of the dims that a reduction keeps behind the last it sums over."""
+        """The axes of the dims that a reduction keeps after the last it sums over."""
         dims, summed = stage.op.operands[0].dims, max(stage.op.attrs["dimensions"])
         kept = self.axes.dims[stage.number]
         chains = kept[len(kept) - (len(dims) - 1 - summed) :]
@@ -271,7 +271,7 @@ class _Merger:
         return ordered(list(dict.fromkeys(self.group_of[s] for s in self.stages)), self.group_of)
 
     def _enter(self, stage: Stage) -> None:
-        """Notes what a stage waits for; stages behind it are not in any larger group yet."""
+        """Notes what a stage waits for; stages after it are not in any larger group yet."""
         group = self.group_of[stage]
         above = 0
         for producer, _ in stage.reads:

@@ -12,7 +12,7 @@ MOST_PLACES = 48
 #: take 256 blocks in each other, and loops need some.
 MOST_BRANCHES = 200
 _BRANCHES = frozenset({"pad", "concatenate", "dynamic-update-slice"})
-#: Operands behind which those of an op that say where it reads or writes begin.
+#: Operands after which those of an op that say where it reads or writes begin.
 _BEHIND = {"gather": 1, "dynamic-slice": 1, "dynamic-update-slice": 2}
 
 

@@ -3,7 +3,7 @@
 Stages with the same rows and the same inner axes share a nest (warp composition): a reduction's
 result stays in the registers of the team of threads that owns the row, and the next sweep uses it.
 A reduction over the rows themselves joins too: each thread carries the sums of its columns from row
-to row. Different nests pass values through shared memory behind a barrier (block composition).
+to row. Different nests pass values through shared memory after a barrier (block composition).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Place(enum.Enum):
     REDUCE = "reduce"  # accumulated along a sweep, its result known to the row's whole team
     SWEEP = "sweep"  # one element per step of a sweep
     ROW = "row"  # one element per row
-    CARRY = "carry"  # accumulated from row to row, one value per column, known behind the last row
+    CARRY = "carry"  # accumulated from row to row, one value per column, known after the last row
     DOT = "dot"  # accumulated along a sweep for several results per row (dot_nests.py)
     RESULT = "result"  # one element per row and result of such a dot
 

@@ -186,7 +186,7 @@ class Access:
         self, op: Op, address: Index, value: Expr, condition: Expr | None, whole: bool = True
     ) -> list[Store]:
         """The statements that write a value to the buffers of `op`. A vector, if `condition` holds
-        for the `whole` of it or for nothing of it, is written behind the loop over its elements."""
+        for the `whole` of it or for nothing of it, is written after the loop over its elements."""
         value = as_stored(op, value)
         base = self.vector.base(address) if self.vector and whole else None
         stores: list[Store] = []
@@ -283,7 +283,7 @@ class Access:
         return base
 
     def loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
-        """What lies `address` elements behind the pointer `start`, known from `depth` on."""
+        """What lies `address` elements after the pointer `start`, known from `depth` on."""
         found = None
         if aligned and self.vector and depth <= self.vector.depth:
             found = self._in_vector(op, start, address)

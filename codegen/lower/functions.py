@@ -46,7 +46,7 @@ class Signature:
         return [(int_, "tile"), *points, *shared, *reads, *writes]
 
     def arguments(self, group: GroupPlan) -> list[Expr]:
-        """C arguments of a call for one group, behind the tile."""
+        """C arguments of a call for one group, after the tile."""
         points = [number(group.grid_points)] if self.flat else []
         shared = [SHARED] if self.shared else []
         return [*points, *shared, *(Name(name) for _, name in (*self.loads, *self.stores))]
@@ -54,7 +54,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Shared:
-    """A function for several groups, still without a name, and what each group's call passes behind
+    """A function for several groups, still without a name, and what each group's call passes after
     the arguments of its signature."""
 
     function: Function

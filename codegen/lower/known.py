@@ -39,7 +39,7 @@ class Sources(Protocol):
         """In which buffer a value lies, if it lies in one."""
 
     def loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
-        """What lies `address` elements behind the pointer `start`, known from `depth` on."""
+        """What lies `address` elements after the pointer `start`, known from `depth` on."""
 
     def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
         """Where the vectors begin that `addresses` run through, and the place in them; `addresses`

@@ -5,7 +5,7 @@
     else
       v = 0;
 
-Loads behind branches wait for each other: compilers move none past one.
+Loads in branches wait for each other: compilers move none past one.
 """
 
 from __future__ import annotations

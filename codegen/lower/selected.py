@@ -40,7 +40,7 @@ class Selection:
 
     def selected(self, op: Op, index: Indices) -> Placed | None:
         """One load from the piece that holds the element, if all pieces lie in buffers: loads
-        behind branches would wait for each other. Pieces alike in their strides differ in where
+        in branches would wait for each other. Pieces alike in their strides differ in where
         they start alone, which fewer variables decide than the element."""
         pieces = list(self._pieces(op, index, (), narrow=False))
         found = [piece for _, piece in pieces if piece is not None]

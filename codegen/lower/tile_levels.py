@@ -112,7 +112,7 @@ class Levels:
         at_end: Collection[Stage] = (),
     ) -> None:
         """All elements of the rows, step by step. What a step adds to the sums of `at_end` is added
-        behind it: a maximum between two loads would keep the compiler from making one of them."""
+        after it: a maximum between two loads would keep the compiler from making one of them."""
         rows, tile = self.rows, self.rows.tile
         keep = self._kept_from(level)
         with rows.loop(rows.step):

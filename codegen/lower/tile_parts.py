@@ -58,8 +58,8 @@ class Parts:
         return array, own
 
     def load_early(self, sweep: Sequence[Stage]) -> None:
-        """Vectors of the elements that a thread will have joined: loaded before the dots, they wait
-        behind them and not after."""
+        """Vectors of the elements that a thread will have joined: loaded before the dots, which
+        hide their latency."""
         rows, tile, access = self.rows, self.rows.tile, self.rows.access
         units = tile.rows * tile.steps // tile.unit
         kept = rows.row, rows.step, rows.pair

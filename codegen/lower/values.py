@@ -245,7 +245,7 @@ class Values:
         depth = self.known.depth_of(index)
         if not in_range(op, index):  # what asks for the place stands around it
             depth = max(depth, self.writer.ordered_depth)
-        elif any(i.variables for i in index):  # a condition behind a place keeps it inside
+        elif any(i.variables for i in index):  # a condition keeps the index inside
             depth = self.writer.behind(depth)
         return Load(Name(self.tables[op.id]), Integer(linearize(index, op.dims))), depth
 
@@ -286,7 +286,7 @@ class Values:
 
     def _padded(self, op: Op, index: Indices, guards: tuple[Guard, ...], inside: Indices) -> Task:
         """A value that most indices have: all read it, at the nearest place where it is, since
-        loads behind branches would wait for each other."""
+        loads in branches would wait for each other."""
         value, depth = yield op.operands[0], inside
         padding, known = yield op.operands[1], ()
         depth = max(depth, known, self.known.depth_of(tuple(g.index for g in guards)))

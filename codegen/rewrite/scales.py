@@ -68,7 +68,7 @@ def _size(opcode: str, factor: Op) -> tuple[float, float]:
 
 
 def _made_of(value: Op) -> set[Op]:
-    """The ops that give `value` element by element, and the first behind them."""
+    """The ops that give `value` element by element, and the first after them."""
     found: set[Op] = set()
     todo = [value]
     while todo:

@@ -57,7 +57,7 @@ LINE_LANES = 8
 #: Blocks that sum columns per multiprocessor.
 CARRIERS_PER_SM = 2
 #: Elements of a row from which on a block keeps it in most of the registers of an SM: too few
-#: blocks are left to hide latency behind each other, so that each walks several rows, where it has
+#: blocks are left to hide each other's latency, so that each walks several rows, where it has
 #: registers for bytes of two. On an H200 softmax took 145 us so for 4096 rows of 32768 bf16, 163 a
 #: block a row; 288 and 262 for f32, of which only one fits; 162 and 134 for rows of 16384 bf16.
 FULL_ROW, TWO_ROWS_BYTES = 16_384, 1 << 17

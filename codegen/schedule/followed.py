@@ -30,7 +30,7 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 
 def follow(template: Template, graph: Graph, stream: Stream, device: Device) -> Choice:
-    """The choice for a region behind its passes. Raises CodegenError for what it cannot have."""
+    """The choice for a region after its passes. Raises CodegenError for what it cannot have."""
     return _Follower(template, graph, stream, device).choice()
 
 

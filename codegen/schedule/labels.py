@@ -10,7 +10,7 @@ from fusionstitch.hlo.graph import Graph
 
 def labels(graph: Graph) -> dict[int, str]:
     """A name for each op that computes something, by its id: the op's own, or what it does; of
-    several ops of one name the later ones have a number behind it."""
+    several ops of one name the later ones have a number after it."""
     met: Counter[str] = Counter()
     found: dict[int, str] = {}
     for op in graph.ops[:-1]:

@@ -1,7 +1,7 @@
 """Inputs that a block reads late: announced when it starts, they are in L2 by then.
 
 A block of register tiles is too large for many to be resident, and it waits for its loads in turn:
-scores first, what they weigh behind an exponential, then what the results are joined with.
+scores first, what they weigh after an exponential, then what the results are joined with.
 """
 
 from __future__ import annotations

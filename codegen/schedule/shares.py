@@ -1,8 +1,8 @@
 """Blocks for sums of columns that have nothing to do with each other.
 
-One sum of columns fills the device with parts of its rows. Several of them behind each other would
-each wait for memory anew, and leave as many partial sums each; side by side, every one of them has
-as large a share of the blocks as it has bytes to read.
+One sum of columns fills the device with parts of its rows. Several of them, one after the other,
+would each wait for memory anew, and leave as many partial sums each; side by side, every one of
+them has as large a share of the blocks as it has bytes to read.
 """
 
 from __future__ import annotations

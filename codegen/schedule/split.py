@@ -3,7 +3,7 @@
     reduce(x[N, C], 0)  ->  reduce(reduce(reshape(x, [P, N / P, C]), 1), 0)
     dot(x[N], y[N])     ->  reduce(dot(reshape(x, [P, N / P]), reshape(y, [P, N / P])), 0)
 
-The first part spreads over P times as many blocks, the second sums P partials behind a grid
+The first part spreads over P times as many blocks, the second sums P partials after a grid
 barrier. When P does not divide N, x is padded with the reducer's identity; inside a kernel
 neither the pad nor the reshape moves anything. Where P is more than the first of several summed
 dims has, those are taken as one. Shorter sums also round less.
@@ -133,7 +133,7 @@ def _is_large(op: Op) -> bool:
 
 
 def _columns(op: Op) -> int:
-    """Elements of the dims that a reduction keeps behind the last it sums over."""
+    """Elements of the dims that a reduction keeps after the last it sums over."""
     if op.opcode != "reduce":
         return 1
     return math.prod(op.operands[0].dims[max(op.attrs["dimensions"]) + 1 :])
@@ -176,7 +176,7 @@ def _summed(op: Op) -> tuple[int, ...]:
 
 
 def _extents(op: Op) -> list[int]:
-    """Extents of the dim to split and of the summed ones right behind it."""
+    """Extents of the dim to split and of the summed ones right after it."""
     dims, first = op.operands[0].dims, _summed(op)[0]
     last = first + 1
     while op.opcode == "reduce" and last in op.attrs["dimensions"]:
@@ -200,7 +200,7 @@ def _nested(count: int, extents: Sequence[int]) -> int:
 
 
 def _as_one(op: Op, chain: list[Op]) -> Op:
-    """The reduction `op` with the dim to split and the summed ones right behind it as one."""
+    """The reduction `op` with the dim to split and the summed ones right after it as one."""
     source, axis, extents = op.operands[0], _summed(op)[0], _extents(op)
     last = axis + len(extents)
     dims = (*source.dims[:axis], math.prod(extents), *source.dims[last:])

@@ -38,9 +38,9 @@ class Level(enum.StrEnum):
     THREAD = "THREAD"  # one thread, in sequence
 
 
-#: Behind the name of an output that another group than its own computes for itself as well.
+#: After the name of an output that another group than its own computes for itself as well.
 COPY = "#copy"
-#: A name as HLO has it; of several ops of one name the later ones have a number behind a #.
+#: A name as HLO has it; of several ops of one name the later ones have a number after a #.
 IDENTIFIER = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]*(?:#[1-9][0-9]*)?(?:{COPY})?")
 #: The least value of each number of a header, and of the clauses of a loop and of a group.
 HEADER: Mapping[str, int] = {
@@ -140,7 +140,7 @@ class Schedule:
 
     @property
     def marks(self) -> str:
-        """The letters behind the attrs."""
+        """The letters after the attrs."""
         return "S" * self.shared + "R" * self.registers + "G" * self.whole
 
     def __str__(self) -> str:

@@ -110,7 +110,7 @@ def _copies(group: GroupPlan, nest: NestPlan, tile: Tile, block: int) -> dict[St
 
 def _loads_early(group: GroupPlan, nest: NestPlan, tile: Tile) -> bool:
     """Whether a thread loads vectors for the elements that it will have joined before the dots:
-    they wait behind these, not after them."""
+    these hide their latency."""
     units = tile.rows * tile.steps // tile.unit
     even = nest.inner % (tile.lanes * tile.steps) == 0 and nest.whole_tiles(group)
     return tile.shares > 1 and units <= tile.shares and tile.unit > 1 and even
@@ -179,7 +179,7 @@ def _common(
     group: GroupPlan, nest: NestPlan, digits: Digits, levels: Sequence[int]
 ) -> dict[Key, set[int]]:
     """Elements needed by sweeps of several of the levels, and by something that only one of them
-    computes: what stands behind such a value needs no register."""
+    computes: what stands after such a value needs no register."""
     whole = {p.op.id for s in group.group.stages for p, _ in s.reads}
     column = variable(UNIT, nest.inner).variables
     found: dict[Key, set[int]] = {}

@@ -14,7 +14,7 @@ from fusionstitch.codegen.snapshots.page import label
 
 @dataclass(frozen=True)
 class Life:
-    """What lies at bytes `offset` and behind from one step of its group to another, both
+    """What lies at bytes `offset` and after from one step of its group to another, both
     included. What threads `exchange` is no value of the program."""
 
     what: str

@@ -74,7 +74,7 @@ def _record_type(dtype: str) -> CType | None:
 
 
 def record_bytes(members: Sequence[int]) -> int:
-    """Bytes of a record of members of so many each: the first, and behind it one of the rest."""
+    """Bytes of a record of members of so many each: the first, and after it one of the rest."""
     size = align = 0
     for own in reversed(members):
         start = -(-own // align) * align if align else own

@@ -29,7 +29,7 @@ Value = Op | tuple["Value", ...]
 @dataclass(frozen=True)
 class Carried:
     """A value that a loop carries. `inside` and `after` are the numbers of the parameters that
-    stand for it in an iteration and behind the loop; `first` and `next` those of the roots that it
+    stand for it in an iteration and after the loop; `first` and `next` those of the roots that it
     starts from and becomes."""
 
     inside: int
@@ -59,7 +59,7 @@ class Loop:
 @dataclass(frozen=True, eq=False)
 class Flat:
     """The flat graph. The first `inputs` parameters are the region's, the first `outputs` roots its
-    outputs; `loops` stand one behind the other."""
+    outputs; `loops` stand one after the other."""
 
     graph: Graph
     inputs: int

@@ -211,7 +211,7 @@ def form_of(template: str) -> tuple[str, ...]:
 
 
 def _compared(region: Graph, form: Form, settings: Settings) -> Looped:
-    """A region's loops in a form, as they are compared with others: not behind all passes and, in
+    """A region's loops in a form, as they are compared with others: not after all passes and, in
     blocks that work alone, with no loads on their way, since what forms take was found where
     threads read element by element, when they need it."""
     begun = write_rows(form, settings) if isinstance(form, InRows) else write_phased(form, settings)

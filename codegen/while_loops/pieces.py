@@ -1,7 +1,7 @@
 """A flat region in pieces: straight ones, each a region of its own, and loops of pieces.
 
 What a piece hands on to others lies in slots. A carried value has two of them, `now` and `next`,
-which change places behind each iteration; an array of which iterations only replace parts has one.
+which change places after each iteration; an array of which iterations only replace parts has one.
 Sums and products that an iteration does not change are computed before the loop.
 """
 
@@ -87,7 +87,7 @@ class Moves:
 @dataclass(frozen=True, eq=False)
 class Repeat:
     """A loop: its counter, whose variable is `step`, or else its condition; the pairs of slots that
-    change places behind each iteration; whether it is `chosen` (None: always), or the slot that
+    change places after each iteration; whether it is `chosen` (None: always), or the slot that
     says so. Both conditions are made of values that lie in slots."""
 
     count: Counter | None
@@ -192,7 +192,7 @@ class _Cutter:
         return Program(flat, tuple(pieces), self.slots, self.constants, handed_on)
 
     def sequence(self, loops: Sequence[Loop], results: Sequence[tuple[Op, Target]]) -> list[Piece]:
-        """The pieces that run loops one behind the other, and give results."""
+        """The pieces that run loops one after the other, and give results."""
         ends = [self.needed_by(loop) for loop in loops] + [[op for op, _ in results]]
         pieces: list[Piece] = []
         for number, loop in enumerate(loops):
@@ -272,7 +272,7 @@ class _Cutter:
         return [c for c in loop.carried if not (count and c is count.carried)]
 
     def loop(self, loop: Loop, later: Sequence[Sequence[Op]]) -> Iterator[Piece]:
-        """A loop, behind what it starts from; `later` pieces come behind it."""
+        """A loop, after what it starts from; `later` pieces come after it."""
         flat = self.flat
         count = counter(flat, loop)
         step = self.steps.get(loop, "")
@@ -326,11 +326,11 @@ class _Cutter:
             yield Repeat(count, step, flat.root(loop.condition), body, tuple(pairs), chosen)
 
     def simple(self, op: Op) -> bool:
-        """Whether every thread can compute a scalar behind what an iteration computes."""
+        """Whether every thread can compute a scalar after what an iteration computes."""
         return op.id in self.slots or is_simple(op, self.slots)
 
     def replaced(self, c: Carried) -> tuple[Update, ...]:
-        """The parts of a large carried array that an iteration replaces behind all that it reads of
+        """The parts of a large carried array that an iteration replaces after all that it reads of
         the array; none where it reads what comes of it, or replaces much."""
         flat, inside = self.flat, self.flat.parameter(c.inside)
         parts = updates(flat, c)

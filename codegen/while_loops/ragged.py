@@ -14,7 +14,7 @@ or by the opposite of one, until they are done:
     while not all(d): s, d = select(d, s, f(s)), d | q(f(s))   ->   each row runs until its d holds
 
 Where all that p asks are masks that only fall, it never holds again whatever becomes of the rest: a
-row has to keep only what is read behind the loop.
+row has to keep only what is read after the loop.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _is_read(flat: Flat, c: Carried) -> bool:
 
 def _may_stop(flat: Flat, changes: Sequence[Carried], own: Op) -> bool:
     """Whether a row for which `own` does not hold may stop: it keeps all that is carried, or what
-    is read behind the loop, and `own` holds for it no more."""
+    is read after the loop, and `own` holds for it no more."""
     if _all_keep(flat, changes, own):
         return True
     nexts = {flat.parameter(c.inside): flat.root(c.next) for c in changes}
@@ -150,7 +150,7 @@ def _all_keep(flat: Flat, carried: Sequence[Carried], own: Op) -> bool:
 
 
 def _goes_on_with(flat: Flat, loop: Loop, mask: Carried, own: Op) -> bool:
-    """Whether a mask holds for a row only if `own` does: at first, and behind each iteration."""
+    """Whether a mask holds for a row only if `own` does: at first, and after each iteration."""
     inside = flat.parameter(mask.inside)
     if inside.shape != own.shape or inside.dtype != "pred":
         return False

@@ -215,7 +215,7 @@ add("normalized_rows", lambda x: x / jnp.sqrt((x * x).sum(1, keepdims=True)), no
 add("rms_norm", lambda x, g: x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * g,
     normal(3, 5, 96), normal(96))  # fmt: skip
 
-# ---- grid scope: phases behind a grid barrier ----------------------------------------------------
+# ---- grid scope: phases after a grid barrier ----------------------------------------------------
 
 
 def mlp_loss(w, x, y):

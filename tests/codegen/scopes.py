@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 _COMMENT = re.compile(r"//[^\n]*|#[^\n]*|\"[^\"\n]*\"")
-#: A name behind a type: templates close and pointers end without a space before.
+#: A name after a type: templates close and pointers end without a space before.
 _DECLARED = re.compile(r"(?:(?<=\w)|(?<=[\w>][>*&]))(?<!\breturn)(?<!\belse) ([A-Za-z_]\w*)")
 _USED = re.compile(r"(?<![\w.:])([A-Za-z_]\w*)\b(?!::)")
 _FUNCTION = re.compile(r"\b([A-Za-z_]\w*)(?=\()|\b(?:struct|class|namespace) ([A-Za-z_]\w*)")

@@ -97,7 +97,7 @@ DTYPES = (np.float32, np.float32, np.int32, ml_dtypes.bfloat16, np.float16)
 @st.composite
 def packed(draw: st.DrawFn) -> Case:
     """Independent reductions of arrays with one row, some, or many, long and short, in one kernel;
-    some wait for a sum of another array, behind a grid barrier."""
+    some wait for a sum of another array, after a grid barrier."""
     kinds, arrays = [], [np.linspace(-1, 1, 3000, dtype=np.float32)]
     for seed in range(draw(st.integers(2, 5))):
         length = draw(

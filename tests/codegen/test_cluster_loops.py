@@ -159,7 +159,7 @@ def lowered(target: Device) -> Lowered:
 
 
 def test_every_barrier_of_the_cluster_is_missed() -> None:
-    """But the one behind the loop, for which that at the end of its iterations does as well."""
+    """But the one after the loop, for which that at the end of its iterations does as well."""
     kernel = lowered(device("h200"))
     barriers = sum(map(meets, every(kernel.body)))
     assert barriers > 3

@@ -210,7 +210,7 @@ def test_behind_a_grid_barrier_it_may_be() -> None:
 
 
 def test_source_of_slices_of_vectors(golden: Golden) -> None:
-    """One slice in whole vectors, behind the loop over their elements; one element by element."""
+    """One slice in whole vectors, after the loop over their elements; one element by element."""
     b = Builder()
     x = y = b.parameter((64, 128))
     for _ in range(6):

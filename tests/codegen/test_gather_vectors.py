@@ -67,7 +67,7 @@ def write(n: int, row: Index = ROW, buffer: str = "out", value: str = "1.0f") ->
 
 
 def passed(*body: Statement) -> Lowered:
-    """A kernel of a loop over rows with these statements, behind the pass."""
+    """A kernel of a loop over rows with these statements, after the pass."""
     rows = For(INT, "row", THREAD, Number("16"), step=128, body=body)
     others = For(INT, "other", Number("0"), Number("16"), body=(rows,))
     used = [one.name for one in BUFFERS]

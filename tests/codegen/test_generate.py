@@ -89,7 +89,7 @@ def test_source_of_packed_adds(golden: Golden) -> None:
 
 
 def test_source_of_a_gradient_in_two_phases(golden: Golden) -> None:
-    """Weight gradients of tanh(x w1) w2 against y: the batch is summed behind a grid barrier."""
+    """Weight gradients of tanh(x w1) w2 against y: the batch is summed after a grid barrier."""
     b = Builder()
     x, w1 = named(b, "x", (512, 32)), named(b, "w1", (32, 64))
     w2, y = named(b, "w2", (64, 8)), named(b, "y", (512, 8))

@@ -121,7 +121,7 @@ def one_by_the_other(x: jax.Array) -> Any:
 
 
 def asked_again(x: jax.Array) -> jax.Array:
-    """One question for two branches: in a loop that may not turn, and behind it."""
+    """One question for two branches: in a loop that may not turn, and after it."""
 
     def step(i: jax.Array, x: jax.Array) -> jax.Array:
         large = x[0] > 0.1

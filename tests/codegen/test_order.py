@@ -32,7 +32,7 @@ SHARING = [
 #: Barriers between a write and a read of each element by one and the same thread: thread i writes
 #: row i of the scores, and as lane i of the only row's team reads it.
 SAME_THREAD = {("k_attention_wide", 0)}
-#: Barriers behind the last of several exchanges between lanes. The emulator runs all warps from one
+#: Barriers after the last of several exchanges between lanes. The emulator runs all warps from one
 #: exchange to the next, so none can be so late that its writes are missed.
 IN_STEP = {("k_attention_backward", 1)}
 PHASED = [

@@ -106,7 +106,7 @@ def test_a_pass_that_gives_back_what_it_got_is_not_checked(monkeypatch: pytest.M
 
 
 def expanded(name: str) -> Graph:
-    """The region of a case behind the first pass."""
+    """The region of a case after the first pass."""
     case = CASES[name].case()
     return PASSES[0].run(case.graph, Settings(case.device, case.options))
 

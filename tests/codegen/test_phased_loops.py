@@ -66,7 +66,7 @@ def jacobi(a: jax.Array, b: jax.Array) -> Any:
 
 
 def greatest(x: jax.Array) -> Any:
-    """A value and its place are found before a loop in the loop and asked for behind it: pairs lie
+    """A value and its place are found before a loop in the loop and asked for after it: pairs lie
     in memory from piece to piece."""
 
     def larger(a: Any, b: Any) -> Any:
@@ -188,7 +188,7 @@ def part_by_part(x: jax.Array) -> Any:
 
 
 def selected_addresses(x: jax.Array) -> Any:
-    """An element is read behind a pointer, into what was carried or into an input."""
+    """An element is read through a pointer, into what was carried or into an input."""
     step = lambda c, rows: (rows[0], jnp.stack([rows[1], c]))  # noqa: E731
     return lax.scan(step, x[:3], jnp.reshape(x[3:9], (1, 2, 3)))
 
@@ -232,7 +232,7 @@ def asked_twice(x: jax.Array) -> jax.Array:
 
 
 def begun_twice(x: jax.Array) -> jax.Array:
-    """Two loops begin with a sum that is read behind the loop around them, which may not turn."""
+    """Two loops begin with a sum that is read after the loop around them, which may not turn."""
 
     def step(i: jax.Array, x: jax.Array) -> jax.Array:
         total = jnp.sum(x)

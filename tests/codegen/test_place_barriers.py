@@ -97,7 +97,7 @@ def test_the_next_iteration_waits_behind_the_last_read_of_this_one() -> None:
 
 
 def test_what_those_read_who_leave_a_loop_is_waited_for() -> None:
-    """The loop's own last barrier is not behind it: they leave at its beginning."""
+    """The loop's own last barrier is not after it: they leave at its beginning."""
     other = Shared(FLOAT, "other", 512, 64)
     asked = Leave(infix(">", load("kept", Integer(constant(0))), Number("1.0f")))
     fill = over("row", Store("other", Integer(ROW), load("x", Integer(ROW))))

@@ -103,7 +103,7 @@ def test_what_argmax_is_of_is_rounded() -> None:
 
 
 def test_what_a_loop_carries_is_rounded() -> None:
-    """Where an iteration decides by it, and where only what is behind the loop does."""
+    """Where an iteration decides by it, and where only what is after the loop does."""
 
     def inside(x, y):
         return lax.fori_loop(0, 3, lambda _, x: jnp.where(x > 1, x * y, x), x)

@@ -150,7 +150,7 @@ def later(x: jax.Array) -> Any:
 
 
 def counted_too(x: jax.Array) -> Any:
-    """How often all of them went on is asked for behind the loop."""
+    """How often all of them went on is asked for after the loop."""
     going = lambda s: jnp.any(s[0] > 0.5) & (s[1] < 6)  # noqa: E731
     step = lambda s: (jnp.where(s[0] > 0.5, s[0] * 0.7, s[0]), s[1] + 1)  # noqa: E731
     return lax.while_loop(going, step, (x, 0))
@@ -164,7 +164,7 @@ def both_ways(xs: jax.Array) -> Any:
 
 
 def two_from_one(x: jax.Array) -> Any:
-    """Two solvers from one state, which is also read behind them."""
+    """Two solvers from one state, which is also read after them."""
     more = lambda y: jnp.max(jnp.abs(y)) > 1  # noqa: E731
     slow = lax.while_loop(more, lambda y: y * 0.9, x)
     return slow, lax.while_loop(more, lambda y: y * 0.5, x), jnp.cos(x)
@@ -185,7 +185,7 @@ def _masked(
     after: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
 ) -> Callable[[jax.Array], Any]:
     """Rows that keep what they have by a mask that is carried, while the time of any is below 1;
-    `going` is the mask at first, `after` behind an iteration, of the mask, the time and the row."""
+    `going` is the mask at first, `after` after an iteration, of the mask, the time and the row."""
 
     def step(s: Any) -> Any:
         y, t, mask, i = s
@@ -202,7 +202,7 @@ def _masked(
     return lambda x: lax.fori_loop(0, 2, once, x)
 
 
-#: By what the mask is at first, and behind an iteration.
+#: By what the mask is at first, and after an iteration.
 masked = _masked(lambda t: t < 1.0, lambda mask, t, y: mask & (t < 1.0))
 masked_by_more = _masked(lambda t: (t > 0) & (t < 1), lambda mask, t, y: (t < 1) & (y > 0) & mask)
 #: Masks that hold for rows that would not go on by themselves, or hold again.
@@ -269,7 +269,7 @@ def looked_up(x: jax.Array) -> jax.Array:
 
 
 def computed_again(xs: jax.Array) -> Any:
-    """A gradient whose loop computes again, behind barriers, what the first one did."""
+    """A gradient whose loop computes again, after barriers, what the first one did."""
 
     @jax.checkpoint
     def step(c: jax.Array, x: jax.Array) -> Any:

@@ -75,7 +75,7 @@ OF_FLOATS: Mapping[str, tuple[Function, float, float]] = {
 for op, (fun, low, high) in OF_FLOATS.items():
     for dtype in FLOATS:
         add(FAMILY, op, dtype, finished(fun), draw(shape(), dtype, low, high))
-for dtype in FLOATS:  # a negation would be undone by the one behind it
+for dtype in FLOATS:  # a negation would be undone by the one after it
     add(FAMILY, "negate", dtype, lambda x: lax.abs(lax.neg(x) + 1), draw(shape(), dtype))
 
 OF_INTEGERS: Mapping[str, tuple[Function, Sequence[str]]] = {

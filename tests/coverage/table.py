@@ -1,7 +1,7 @@
 """The table of coverage cases: every op a program may hold, over element types and shapes.
 
 `CASES` maps a name to a `Case`; the files named in `FAMILIES` fill it, one per family of ops. A
-case is one op with a neighbour behind it (`finish`), as a lone op is no pattern.
+case is one op with a neighbour after it (`finish`), as a lone op is no pattern.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def shape(least: int = 0) -> tuple[int, ...]:
 
 
 def finish(y: Any) -> Any:
-    """`y` behind an op that it can be fused with, which hides nothing."""
+    """`y` after an op that it can be fused with, which hides nothing."""
     if y.dtype == bool:
         return lax.select(y, jnp.full(y.shape, 3, jnp.int32), jnp.full(y.shape, 5, jnp.int32))
     if y.dtype.name in FLOAT8 + MORE_FLOAT8:
@@ -118,7 +118,7 @@ def finish(y: Any) -> Any:
 
 
 def finished(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """`fun` with `finish` behind each of its results."""
+    """`fun` with `finish` after each of its results."""
     return lambda *args: jax.tree.map(finish, fun(*args))
 
 

@@ -107,7 +107,7 @@ def cut(
 
 
 def _with_parts_together(ops: Iterable[Op]) -> list[Op]:
-    """`ops` in order, but each part of a reduction of several values right behind it."""
+    """`ops` in order, but each part of a reduction of several values right after it."""
     ops = list(ops)
     parts: dict[Op, list[Op]] = {}
     for op in ops:

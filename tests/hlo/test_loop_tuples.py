@@ -65,7 +65,7 @@ START = """
   start = (s32[], f32[8]) tuple(zero, x)
 """
 FIRST = "first = (s32[], f32[8]) while(start), condition=more, body=doubled\n"
-#: What the entry does behind `START`, and how many loops become kernels.
+#: What the entry does after `START`, and how many loops become kernels.
 ENTRIES = {
     "one start for two": (
         f"""

@@ -84,7 +84,7 @@ def test_one_kernel_and_nothing_beside_it(host_compiler: str, name: str) -> None
     assert len(report.patterns) == 1
 
 
-#: XLA fuses all behind the FFT into its complex op, which no pattern may hold; the paper's score
+#: XLA fuses all after the FFT into its complex op, which no pattern may hold; the paper's score
 #: knows nothing of what XLA fuses.
 BY_THE_PAPER_ONE_MORE = "fft_between"
 

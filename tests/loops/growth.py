@@ -1,4 +1,4 @@
-"""Grown programs: loops of all kinds, in each other, behind each other, in branches, under vmap.
+"""Grown programs: loops of all kinds, in each other, one after the other, in branches, under vmap.
 
 `program(choices)` is a JAX function with its arguments; `from_seed` one for long runs.
 """
@@ -91,7 +91,7 @@ class Growth(Rare):
     # ---- loops ----------------------------------------------------------------------------------
 
     def loop(self) -> None:
-        """A loop of some kind; what it gives is in scope behind it."""
+        """A loop of some kind; what it gives is in scope after it."""
         kinds = [self.scan, self.scan, self.fori]
         if not self.smooth:
             kinds += [self.counted, self.until, self.bounded, self.lone, self.around]

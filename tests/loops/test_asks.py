@@ -124,7 +124,7 @@ def again(first: Any, taken: Any, y: Any) -> Any:
 
 
 def leaving(y: Any, leaves: Any, pace: Any) -> Any:
-    """Rows that have stopped still lose the mask, which none reads behind the loop."""
+    """Rows that have stopped still lose the mask, which none reads after the loop."""
 
     def body(s: Any) -> Any:
         y, t, first, kept, i, mask = s

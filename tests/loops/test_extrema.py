@@ -17,8 +17,8 @@ STEPS, ROWS, WIDTH = 5, 4, 3
 
 
 def step(h: Any, x: Any) -> Any:
-    """A sum of few numbers is inlined where the maximum is found, and stays behind the loop of the
-    rows: what is compared reads it there, behind another loop."""
+    """A sum of few numbers is inlined where the maximum is found, and stays after the loop of the
+    rows: what is compared reads it there, after another loop."""
     scaled = lax.map(lambda row: jnp.sin(row) * row.sum(), h)
     found = scaled * jnp.sin(scaled.max(1, keepdims=True))
     found = lax.scan(lambda c, _: (jnp.tanh(c) * 0.7, None), found, None, length=2)[0]

@@ -70,7 +70,7 @@ def shortest(n: Any, x: Any) -> Any:
 
 
 def kept_in_part(t: Any) -> Any:
-    """Rows that stop by masks that only fall, keep what is read behind the loop and nothing else;
+    """Rows that stop by masks that only fall, keep what is read after the loop and nothing else;
     a thread has several of them."""
 
     def body(s: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How often a loop turned, asked behind it: told by the most iterations of any row."""
+"""How often a loop turned, asked after it: told by the most iterations of any row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs that are computed behind their loops: which are, and that programs give the same."""
+"""Outputs that are computed after their loops: which are, and that programs give the same."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ XS = draw.standard_normal((STEPS, ROWS, WIDTH), np.float32)
 
 
 def behind(fun: Callable[..., Any], *args: Any) -> list[tuple[int, int]]:
-    """By loop: how many outputs are computed behind it, and how many new stacks that takes, after a
+    """By loop: how many outputs are computed after it, and how many new stacks that takes, after a
     look at what programs give."""
     module = module_of(fun, *args)
     found = loop_outputs(module, QUICK)

@@ -10,7 +10,7 @@
   `NAME=value fusionstitch ...`.
 - Blocks `text` show what the code block before them printed, by the rule of `tests/pages.py`; of a
   program in one of its two runs. Nothing is printed on stderr, and no command fails, but where a
-  page shows that. Behind a `py` block, which is not run, they show anything.
+  page shows that. After a `py` block, which is not run, they show anything.
 """
 
 from __future__ import annotations

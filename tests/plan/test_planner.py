@@ -362,7 +362,7 @@ def test_a_pattern_that_only_an_estimate_favours_is_turned_down() -> None:
 
 def test_patterns_do_not_claim_what_others_claim() -> None:
     """XLA's kernels each read all that a running sum has added so far. A pattern for any partial
-    sum spares the kernels behind it what is read up to there, but only one of them does."""
+    sum spares the kernels after it what is read up to there, but only one of them does."""
     b = Builder()
     total = b.parameter((4096, 4096))
     for _ in range(5):  # scalars come first, so that partial sums count as cheap

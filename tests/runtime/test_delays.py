@@ -17,7 +17,7 @@ from fusionstitch.runtime.toolchain import MemoryStore
 THREADS, BLOCKS = 256, 3
 BEFORE_WRITING = "__syncthreads();  // before writing"
 #: Each thread reads what its neighbour on the right wrote, and writes over its own, but for the
-#: last one, which may be the first behind a barrier. Threads that run one after the other from left
+#: last one, which may be the first after a barrier. Threads that run one after the other from left
 #: to right do not miss the barrier in between.
 STEPS = f"""
   FS_DYNAMIC_SHARED(memory);

@@ -3,7 +3,7 @@
 Those of the grid come first, for what blocks write to global memory and others read: they stand for
 all that others would be for. A barrier is placed as late as all that it is for still come: right
 before the statement with the access, or, where conditions on threads surround that, before what
-they are conditions of. What one iteration of a loop leaves to the next is waited for right behind
+they are conditions of. What one iteration of a loop leaves to the next is waited for right after
 it instead, because the next one may take another way. Where blocks go through loops together,
 lowering itself adds barriers of the grid (`while_loops/lower_phased.py`), over which it moves loads
 and stores.
@@ -134,7 +134,7 @@ class _Placer:
 
     def _add(self, body: Body, number: int, missing: Missing) -> bool:
         """Adds a barrier before a statement, or at the end of a frame; False if there is one that
-        does the same: what is to be waited for then comes behind it."""
+        does the same: what is to be waited for then comes after it."""
         wanted, known = missing.barrier, self.added_to(body).get(number)
         if self.closed:
             return False

@@ -2,7 +2,7 @@
 stores that the barrier of a cluster does not wait for.
 
 What each iteration reads at a place of its own, such as the inputs of a step, is loaded where the
-iteration begins if it stands behind a barrier, else by the iteration before; in blocks that work
+iteration begins if it stands after a barrier, else by the iteration before; in blocks that work
 alone, where barriers are placed later, all by the iteration before. What it stores for
 nobody in the loop waits in registers until the barrier at its end was met, whose release would wait
 for the memory.
@@ -93,8 +93,8 @@ def load_ahead(
     behind: bool = False,
 ) -> tuple[list[Statement], For]:
     """What comes before a loop, and the loop, whose iterations load buffers at places that only the
-    number of the iteration changes: what they read behind a barrier where they begin, and what the
-    next one reads before its first barrier behind their own first one. Where barriers are placed
+    number of the iteration changes: what they read after a barrier where they begin, and what the
+    next one reads before its first barrier after their own first one. Where barriers are placed
     later, all is taken to be read `behind` one, and is loaded by the iteration before."""
     walk = Walk(loop, types, threads, named, loop.variable, behind=behind)
     walk.once()
@@ -139,7 +139,7 @@ def _load_next(
     named: Callable[[str], str],
 ) -> tuple[list[Statement], For]:
     """What comes before a loop, and the loop, whose iterations load what the next one reads before
-    its first barrier behind their own first one."""
+    its first barrier after their own first one."""
     walk = Walk(loop, types, threads, named, loop.variable, early=True)
     walk.once()
     walk.sites = [s if s and _in_any_turn(s, loop.variable) else None for s in walk.sites]
@@ -187,7 +187,7 @@ def _in_turn(statement: Statement, turn: str, other: Callable[[Var], Index]) -> 
 
 
 def _behind_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statement, ...] | None:
-    """Statements with a new one behind the first barrier, unless that is in a loop or a branch."""
+    """Statements with a new one after the first barrier, unless that is in a loop or a branch."""
     for number, one in enumerate(body):
         if isinstance(one, Barrier):
             return (*body[: number + 1], new, *body[number + 1 :])
@@ -207,7 +207,7 @@ def store_behind(
     named: Callable[[str], str],
 ) -> tuple[list[Statement], For]:
     """What comes before a loop, and the loop, whose iterations store single elements of buffers
-    behind their last barrier, where nothing else in it names these."""
+    after their last barrier, where nothing else in it names these."""
     end = max((n + 1 for n, one in enumerate(loop.body) if isinstance(one, Barrier)), default=0)
     times = Counter(name for one in loop.body for name in names(one))
     alone = {name: kind for name, kind in types.items() if times[name] == 1}

@@ -58,7 +58,7 @@ from fusionstitch.codegen.ir.walk import NODES, declared, every, names
 class Walk:
     """Goes through a loop's statements: at first to find the sites, in their order, then once more
     to read what some of them hold. Where the number of an iteration is called `turn`, sites are
-    those that it changes and that stand behind its first barrier, or (`early`) before it; else
+    those that it changes and that stand after its first barrier, or (`early`) before it; else
     those that nothing changes. They are loads, or `stores`. All stand `behind` a barrier where
     barriers are placed later."""
 

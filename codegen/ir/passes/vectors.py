@@ -1,4 +1,4 @@
-"""Elements behind each other that a thread reads or writes one by one, moved at once.
+"""Elements one after the other that a thread reads or writes one by one, moved at once.
 
     const float left = boxes[row * 4];          const auto box = fs_load_vec<float, 4>(boxes + ...);
     const float top = boxes[row * 4 + 1];  ->   const float left = box[0];
@@ -154,7 +154,7 @@ class _Gatherer:
     found: bool = field(default=False)
 
     def body(self, items: Sequence[Statement]) -> Body:
-        """The same statements, what is inside of them behind what is around it."""
+        """The same statements, what is inside of them after what is around it."""
         gathered = self.stores(self.loads(items))
         return tuple(with_bodies(one, self.body) for one in gathered)
 
@@ -213,7 +213,7 @@ class _Gatherer:
     # ---- writes ----------------------------------------------------------------------------------
 
     def stores(self, items: Sequence[Statement]) -> list[Statement]:
-        """With vectors behind the last of the statements that compute their elements."""
+        """With vectors after the last of the statements that compute their elements."""
         done: list[Statement] = []
         run: list[Statement] = []
         for one in items:

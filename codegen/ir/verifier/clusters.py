@@ -1,4 +1,4 @@
-"""Blocks of a cluster write to each other's shared memory only while all of them are there: behind
+"""Blocks of a cluster write to each other's shared memory only while all of them are there: after
 the first barrier of the cluster, and before the last.
 """
 
