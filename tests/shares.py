@@ -88,6 +88,14 @@ SHARES: Mapping[str, int] = {
 }
 
 
+def asked(request: pytest.FixtureRequest, names: Iterable[str], *others: str) -> list[str]:
+    """Those of the names that the tests of a module have as `name` in this run, and `others`; all
+    where no test has one. A module that builds its cases together builds no more than these."""
+    specs = (getattr(i, "callspec", None) for i in request.session.items if i.path == request.path)
+    wanted = {spec.params["name"] for spec in specs if spec and "name" in spec.params}
+    return [name for name in names if name in wanted or name in others or not wanted]
+
+
 def share_out(items: Iterable[pytest.Item]) -> None:
     """Marks the cases that are left to the slow share."""
     seen: Counter[str] = Counter()

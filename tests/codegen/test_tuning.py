@@ -13,6 +13,7 @@ from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.cases import CASES
 from tests.codegen.regions import ORDERS, Built, Case, build
+from tests.shares import asked
 
 TUNINGS = (
     Tuning(block=64, tile=2.0),
@@ -47,8 +48,8 @@ def _tuned(name: str, number: int) -> Case:
 
 
 @pytest.fixture(scope="module")
-def cases() -> dict[str, Case]:
-    return {name: _tuned(name, number) for name, number in TUNED.items()}
+def cases(request: pytest.FixtureRequest) -> dict[str, Case]:
+    return {name: _tuned(name, TUNED[name]) for name in asked(request, TUNED)}
 
 
 @pytest.fixture(scope="module")
