@@ -125,7 +125,7 @@ class Search:
 
         best_us, best = descend(default, default_us, near, worth=1 - NOISE)
         return Record(
-            template=best.template,
+            template=best.template and best.draft.numbered_template,
             us=best_us,
             default_us=default_us,
             xla_us=xla_us,

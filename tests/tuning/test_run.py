@@ -13,7 +13,7 @@ import pytest
 
 from fusionstitch.compiler import core
 from fusionstitch.compiler.stitched import Stitched
-from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.importer import from_proto, parse
 from fusionstitch.options import Options
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning import tuned
@@ -42,6 +42,21 @@ def test_the_fastest_schedule_is_found_and_followed(database: Database) -> None:
     assert {k.block for k in stitched.kernels} == {512}
     for chosen in stitched.plans[-1].chosen:
         assert (chosen.modelled_us, chosen.xla_us, chosen.score_us) == (5.0, 100.0, 95.0)
+
+
+def with_other_names(data: bytes) -> bytes:
+    """A module whose instructions have other names, as those of a program with more in it have."""
+    module = parse(data)
+    for number, one in enumerate(i for c in module.computations for i in c.instructions):
+        one.name = f"other.{number}"
+    return bytes(module.SerializeToString())
+
+
+def test_equal_patterns_of_other_programs_follow_it_too(database: Database) -> None:
+    tuned_by([Stub(blocks_of_512_win)], database)
+    stitched = planned(database, with_other_names(lowered()))
+    assert {k.block for k in stitched.kernels} == {512}
+    assert all("other." in k.template for k in stitched.kernels)
 
 
 def test_nothing_is_measured_twice(database: Database) -> None:
