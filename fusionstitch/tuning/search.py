@@ -118,6 +118,8 @@ class Search:
         default_us = self._measure(default, LAST_ROUNDS)
 
         def near(one: Variant) -> Iterator[tuple[float, Variant]]:
+            if self.context.expired:
+                return
             found = self._fastest(self._variants(neighbours(one.draft)))
             agreeing = (each for each in found if self._agrees(default, *each))
             if (fastest := next(agreeing, None)) is not None:

@@ -17,6 +17,7 @@ from fusionstitch.hlo.importer import from_proto, parse
 from fusionstitch.options import Options
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning import tuned
+from tests.tuning import stubs
 from tests.tuning.stubs import H200, Stub, build, lowered, tuned_by
 
 pytestmark = pytest.mark.slow
@@ -93,6 +94,21 @@ def test_a_pattern_that_xla_wins_is_left_to_it(database: Database) -> None:
     assert {r.name for r in report.results}.isdisjoint(k.name for k in stitched.kernels)
     reasons = {r.reason for r in stitched.rejected}
     assert "XLA's own kernels were measured to be as fast." in reasons
+
+
+def test_of_what_is_not_searched_only_the_default_schedule_is_built(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+
+    def noted(kernels):
+        built.extend(kernel.source for kernel in kernels)
+        return build(kernels)
+
+    monkeypatch.setattr(stubs, "build", noted)
+    hopeless = Stub(lambda kernel: 50.0, xla=20.0)
+    tuned_by([hopeless], database)
+    assert sorted(built) == sorted(kernel.source for kernel in hopeless.kernels)
 
 
 def test_xla_gets_the_same_ops(database: Database) -> None:
