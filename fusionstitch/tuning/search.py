@@ -94,6 +94,8 @@ class Search:
     points: dict[str, tuple[float, float]] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _default: str = ""
+    #: whether time was too short for all drafts
+    _is_cut: bool = False
 
     def __post_init__(self) -> None:
         pattern = self.pattern
@@ -133,7 +135,7 @@ class Search:
             xla_us=xla_us,
             model_us=best.model_us,
             tried=len(self.points),
-            complete=not self.context.expired,
+            complete=not (self._is_cut or self.context.expired),
             name=self.name,
             gpu=self.meter.name,
         )
@@ -141,11 +143,15 @@ class Search:
     def _variants(self, drafts: Iterable[Draft | Looped]) -> list[Variant]:
         """The model's best of them, built; those that are no other kernel are left out.
 
-        After the deadline only the first of them.
+        Drafts take half of the time that is left at most, so that some can be measured, too. After
+        the deadline only the first of them.
         """
+        clock, deadline = self.context.clock, self.context.deadline
+        half = (clock() + deadline) / 2
         ranked: list[tuple[float, int, Draft | Looped]] = []
         for number, one in enumerate(drafts):
-            if number and self.context.expired:
+            if number and clock() >= half:
+                self._is_cut = True
                 break
             ranked.append((account_us(one.account, self.context.device), number, one))
         ranked.sort(key=lambda one: one[:2])

@@ -16,7 +16,7 @@ from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.hlo.importer import from_proto, parse
 from fusionstitch.options import Options
 from fusionstitch.runtime.cache import Database
-from fusionstitch.tuning import tuned
+from fusionstitch.tuning import search, tuned
 from tests.tuning import stubs
 from tests.tuning.stubs import H200, Stub, build, lowered, tuned_by
 
@@ -109,6 +109,23 @@ def test_of_what_is_not_searched_only_the_default_schedule_is_built(
     hopeless = Stub(lambda kernel: 50.0, xla=20.0)
     tuned_by([hopeless], database)
     assert sorted(built) == sorted(kernel.source for kernel in hopeless.kernels)
+
+
+def test_some_schedules_are_measured_where_drafts_take_all_the_time(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = Stub(blocks_of_512_win)
+    near = search.neighbours
+
+    def slow(of):
+        for one in near(of):
+            stub.clock.now += 60
+            yield one
+
+    monkeypatch.setattr(search, "neighbours", slow)
+    report = tuned_by([stub], database, budget=400)
+    assert min(r.record.us for r in report.results if r.record) == 5.0
+    assert not report.complete
 
 
 def test_xla_gets_the_same_ops(database: Database) -> None:
