@@ -49,6 +49,11 @@ class Draft:
         return self.scheduled.template
 
     @property
+    def numbered_template(self) -> str:
+        """The same for equal regions, whatever the names of their ops are."""
+        return self.scheduled.numbered_template
+
+    @property
     def lowered(self) -> Lowered:
         """Its statements, after all passes."""
         return self.written.lowered

@@ -22,7 +22,7 @@ from fusionstitch.codegen.ways import first_that_works
 from fusionstitch.codegen.while_loops.flat import has_loop
 from fusionstitch.codegen.while_loops.generate import Looped, other_forms, plan_loops
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.hlo.errors import CodegenError, TemplateSyntaxError
+from fusionstitch.hlo.errors import CodegenError, PassError, TemplateSyntaxError
 from fusionstitch.hlo.graph import Graph
 
 T = TypeVar("T")
@@ -95,8 +95,11 @@ def _first_that_fits(make: Callable[[CodegenOptions], T], options: CodegenOption
     """What `make` gives under a tuned template, or without it. Raises CodegenError."""
     *tuned, last = options.attempts
     for attempt in tuned:
-        with suppress(CodegenError, TemplateSyntaxError):
+        try:
             return make(attempt)
+        except (CodegenError, TemplateSyntaxError) as error:
+            if attempt.check and isinstance(error, PassError):
+                raise  # the default schedule does not hide the defect
     return make(last)
 
 

@@ -8,8 +8,10 @@ from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.memory.storage import SharedLayout
 from fusionstitch.codegen.schedule.named_splits import named
 from fusionstitch.codegen.schedule.printed import printed
+from fusionstitch.codegen.schedule.renamed import numbered
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.schedule.split import Splits
+from fusionstitch.codegen.schedule.template import Template
 from fusionstitch.hlo.graph import Graph
 
 
@@ -27,8 +29,17 @@ class Scheduled:
     @property
     def template(self) -> str:
         """All decisions as text: a region that is given it gets this very kernel."""
+        return str(self._printed)
+
+    @property
+    def numbered_template(self) -> str:
+        """The same for equal regions, whatever the names of their ops are."""
+        return str(numbered(self._printed, self.graph, self.before or self.graph))
+
+    @property
+    def _printed(self) -> Template:
         splits = named(self.before, self.splits) if self.before else ()
-        return str(printed(self.graph, self.plan, splits))
+        return printed(self.graph, self.plan, splits)
 
     @property
     def scope(self) -> str:

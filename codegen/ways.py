@@ -12,6 +12,7 @@ from fusionstitch.codegen.loops.nesting import check_nesting
 from fusionstitch.codegen.loops.stages import NOTHING
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.schedule.clusters import has_long_rows
+from fusionstitch.codegen.schedule.renamed import in_own_names
 from fusionstitch.codegen.schedule.split import Splits
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.settings import Settings, Way
@@ -54,6 +55,8 @@ def split_so(graph: Graph, splits: Splits, settings: Settings, way: Way, watch: 
     own = replace(settings, splits=splits)
     after = rewritten(graph, own, way, watch)
     own = _with_streams(after, own) if way is Way.STREAM else replace(own, stream=NOTHING)
+    if own.template is not None:
+        own = replace(own, template=in_own_names(own.template, after))
     return replace(decide(after, own, way, watch), splits=splits, before=graph)
 
 

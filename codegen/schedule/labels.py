@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fusionstitch.codegen.schedule.template import IDENTIFIER
+from fusionstitch.codegen.schedule.template import IDENTIFIER, NUMBERED
 from fusionstitch.hlo.graph import Graph
 
 
@@ -16,7 +16,19 @@ def labels(graph: Graph) -> dict[int, str]:
     for op in graph.ops[:-1]:
         if op.opcode == "parameter":
             continue
-        name = op.name if IDENTIFIER.fullmatch(op.name) and "#" not in op.name else op.opcode
+        own = IDENTIFIER.fullmatch(op.name) and not {"#", NUMBERED} & set(op.name)
+        name = op.name if own else op.opcode
         met[name] += 1
         found[op.id] = name if met[name] == 1 else f"{name}#{met[name]}"
+    return found
+
+
+def numbered_labels(graph: Graph) -> dict[int, str]:
+    """The same for any names of the program: what each op does, and which of those it is."""
+    met: Counter[str] = Counter()
+    found: dict[int, str] = {}
+    for op in graph.ops[:-1]:
+        if op.opcode != "parameter":
+            met[op.opcode] += 1
+            found[op.id] = f"{op.opcode}{NUMBERED}{met[op.opcode]}"
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusionstitch.codegen.rewrite.extents import reduced_size
-from fusionstitch.codegen.schedule.labels import labels
+from fusionstitch.codegen.schedule.labels import labels, numbered_labels
 from fusionstitch.codegen.schedule.split import Split, Splits, can_split, possible_parts
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
@@ -21,7 +21,8 @@ def named(graph: Graph, splits: Splits) -> tuple[tuple[str, int], ...]:
 
 def asked_splits(graph: Graph, asked: Sequence[tuple[str, int]]) -> Splits:
     """The splits that a template asks for. Raises CodegenError for what cannot be split so."""
-    ops = {name: graph.ops[i] for i, name in labels(graph).items()}
+    names = (*labels(graph).items(), *numbered_labels(graph).items())
+    ops = {name: graph.ops[i] for i, name in names}
     found: dict[int, Split] = {}
     for name, count in asked:
         if name not in ops or not can_split(ops[name]):

@@ -40,8 +40,11 @@ class Level(enum.StrEnum):
 
 #: After the name of an output that another group than its own computes for itself as well.
 COPY = "#copy"
-#: A name as HLO has it; of several ops of one name the later ones have a number after a #.
-IDENTIFIER = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]*(?:#[1-9][0-9]*)?(?:{COPY})?")
+#: Between what an op does and which of those it is.
+NUMBERED = "@"
+#: A name as HLO has it; of several ops of one name the later ones have a number after a #. Or what
+#: an op does and its number among those, whatever its name is.
+IDENTIFIER = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]*(?:[#{NUMBERED}][1-9][0-9]*)?(?:{COPY})?")
 #: The least value of each number of a header, and of the clauses of a loop and of a group.
 HEADER: Mapping[str, int] = {
     "cta_num": 1,
@@ -281,5 +284,5 @@ def _check_identifier(text: str) -> None:
     if IDENTIFIER.fullmatch(text) is None:
         raise TemplateSyntaxError(
             f"{text!r} is no identifier: a letter or underscore, then letters, digits and any of "
-            "_ . - may follow, and a number behind a #."
+            "_ . - may follow, and a number behind a # or @."
         )

@@ -89,6 +89,11 @@ class Looped:
         return self.form.template
 
     @property
+    def numbered_template(self) -> str:
+        """The same: it has no names."""
+        return self.form.template
+
+    @property
     def cost(self) -> KernelCost:
         """What its statements do."""
         return self.facts.cost

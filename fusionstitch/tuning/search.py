@@ -94,6 +94,8 @@ class Search:
     points: dict[str, tuple[float, float]] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _default: str = ""
+    #: whether time was too short for all drafts
+    _is_cut: bool = False
 
     def __post_init__(self) -> None:
         pattern = self.pattern
@@ -118,6 +120,8 @@ class Search:
         default_us = self._measure(default, LAST_ROUNDS)
 
         def near(one: Variant) -> Iterator[tuple[float, Variant]]:
+            if self.context.expired:
+                return
             found = self._fastest(self._variants(neighbours(one.draft)))
             agreeing = (each for each in found if self._agrees(default, *each))
             if (fastest := next(agreeing, None)) is not None:
@@ -125,13 +129,13 @@ class Search:
 
         best_us, best = descend(default, default_us, near, worth=1 - NOISE)
         return Record(
-            template=best.template,
+            template=best.template and best.draft.numbered_template,
             us=best_us,
             default_us=default_us,
             xla_us=xla_us,
             model_us=best.model_us,
             tried=len(self.points),
-            complete=not self.context.expired,
+            complete=not (self._is_cut or self.context.expired),
             name=self.name,
             gpu=self.meter.name,
         )
@@ -139,11 +143,15 @@ class Search:
     def _variants(self, drafts: Iterable[Draft | Looped]) -> list[Variant]:
         """The model's best of them, built; those that are no other kernel are left out.
 
-        After the deadline only the first of them.
+        Drafts take half of the time that is left at most, so that some can be measured, too. After
+        the deadline only the first of them.
         """
+        clock, deadline = self.context.clock, self.context.deadline
+        half = (clock() + deadline) / 2
         ranked: list[tuple[float, int, Draft | Looped]] = []
         for number, one in enumerate(drafts):
-            if number and self.context.expired:
+            if number and clock() >= half:
+                self._is_cut = True
                 break
             ranked.append((cost_us(one.cost, self.context.device), number, one))
         ranked.sort(key=lambda one: one[:2])

@@ -125,6 +125,23 @@ def test_the_pass_that_breaks_a_rule_is_named(
         generate(region, H200)
 
 
+def test_the_default_schedule_hides_no_defect_of_a_tuned_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where nobody checks, it is taken instead."""
+    whole = generate(rows(), H200)
+    tuned = whole.template.replace(f"cta_size={whole.block};", "cta_size=512;")
+    assert generate(rows(), H200, CodegenOptions(tuned=tuned)).block == 512
+
+    def some(kernel: Lowered, names: Names) -> Lowered:
+        return spoiled(kernel, names) if kernel.block == 512 else kernel
+
+    planted(monkeypatch, KernelPass("a bad one", "spoils large blocks", some), *PASSES)
+    assert generate(rows(), H200, CodegenOptions(tuned=tuned)) == whole
+    with pytest.raises(PassError, match=r'^After "a bad one"'):
+        generate(rows(), H200, replace(CHECKED, tuned=tuned))
+
+
 def test_barriers_are_asked_for_from_their_pass_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lowering writes none inside of blocks; a pass that places some has to place all."""
     *others, barriers = PASSES

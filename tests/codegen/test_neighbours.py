@@ -64,6 +64,8 @@ def test_the_template_of_a_neighbour_makes_it(name: str) -> None:
         kernel = generate(case.graph, case.device, CodegenOptions(template=one.template))
         assert kernel.template == one.template
         assert kernel.source == one.kernel().source
+        again = generate(case.graph, case.device, CodegenOptions(template=one.numbered_template))
+        assert again == kernel
 
 
 def test_a_loop_is_near_its_other_forms_and_sizes() -> None:

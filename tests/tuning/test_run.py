@@ -13,10 +13,11 @@ import pytest
 
 from fusionstitch.compiler import core
 from fusionstitch.compiler.stitched import Stitched
-from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.importer import from_proto, parse
 from fusionstitch.options import Options
 from fusionstitch.runtime.cache import Database
-from fusionstitch.tuning import tuned
+from fusionstitch.tuning import search, tuned
+from tests.tuning import stubs
 from tests.tuning.stubs import H200, Stub, build, lowered, tuned_by
 
 pytestmark = pytest.mark.slow
@@ -42,6 +43,21 @@ def test_the_fastest_schedule_is_found_and_followed(database: Database) -> None:
     assert {k.block for k in stitched.kernels} == {512}
     for chosen in stitched.plans[-1].chosen:
         assert (chosen.modelled_us, chosen.xla_us, chosen.score_us) == (5.0, 100.0, 95.0)
+
+
+def with_other_names(data: bytes) -> bytes:
+    """A module whose instructions have other names, as those of a program with more in it have."""
+    module = parse(data)
+    for number, one in enumerate(i for c in module.computations for i in c.instructions):
+        one.name = f"other.{number}"
+    return bytes(module.SerializeToString())
+
+
+def test_equal_patterns_of_other_programs_follow_it_too(database: Database) -> None:
+    tuned_by([Stub(blocks_of_512_win)], database)
+    stitched = planned(database, with_other_names(lowered()))
+    assert {k.block for k in stitched.kernels} == {512}
+    assert all("other." in k.template for k in stitched.kernels)
 
 
 def test_nothing_is_measured_twice(database: Database) -> None:
@@ -78,6 +94,38 @@ def test_a_pattern_that_xla_wins_is_left_to_it(database: Database) -> None:
     assert {r.name for r in report.results}.isdisjoint(k.name for k in stitched.kernels)
     reasons = {r.reason for r in stitched.rejected}
     assert "XLA's own kernels were measured to be as fast." in reasons
+
+
+def test_of_what_is_not_searched_only_the_default_schedule_is_built(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+
+    def noted(kernels):
+        built.extend(kernel.source for kernel in kernels)
+        return build(kernels)
+
+    monkeypatch.setattr(stubs, "build", noted)
+    hopeless = Stub(lambda kernel: 50.0, xla=20.0)
+    tuned_by([hopeless], database)
+    assert sorted(built) == sorted(kernel.source for kernel in hopeless.kernels)
+
+
+def test_some_schedules_are_measured_where_drafts_take_all_the_time(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = Stub(blocks_of_512_win)
+    near = search.neighbours
+
+    def slow(of):
+        for one in near(of):
+            stub.clock.now += 60
+            yield one
+
+    monkeypatch.setattr(search, "neighbours", slow)
+    report = tuned_by([stub], database, budget=400)
+    assert min(r.record.us for r in report.results if r.record) == 5.0
+    assert not report.complete
 
 
 def test_xla_gets_the_same_ops(database: Database) -> None:
