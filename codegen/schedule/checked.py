@@ -28,7 +28,7 @@ def check_followed(given: Template, graph: Graph, plan: KernelPlan) -> None:
             )
         if given.flat and order.index(asked.identifier) < place:
             raise CodegenError(
-                f"{asked.identifier} stands behind {order[place]} in the template, but is computed "
+                f"{asked.identifier} stands after {order[place]} in the template, but is computed "
                 "before it: write them in that order."
             )
         place = order.index(asked.identifier)

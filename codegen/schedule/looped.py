@@ -131,7 +131,7 @@ def nest_of(
         if joined is None:
             raise CodegenError(
                 f"{line.identifier}: its dims do not fit the rows of the loop of {_name(loop)}, or "
-                "it needs what that has only behind its last row."
+                "it needs what that has only after its last row."
             )
         nest.add(stage, *joined)
     if nest.tiled != loop.tiled:

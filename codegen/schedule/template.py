@@ -284,5 +284,5 @@ def _check_identifier(text: str) -> None:
     if IDENTIFIER.fullmatch(text) is None:
         raise TemplateSyntaxError(
             f"{text!r} is no identifier: a letter or underscore, then letters, digits and any of "
-            "_ . - may follow, and a number behind a # or @."
+            "_ . - may follow, and a number after a # or @."
         )

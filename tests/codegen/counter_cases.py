@@ -362,7 +362,7 @@ FAULTS: dict[str, Fault] = {
     "one neighbour alone": Fault(stencil(NEIGHBOURS[0]), NEITHER),
     "neighbours of the iteration before": Fault(stencil(wait(LEFT, S), wait(RIGHT_, S)), NEITHER),
     "one buffer for two": Fault(
-        stencil(*NEIGHBOURS, buffers=("old", "old")), "old is written with no barrier behind a read"
+        stencil(*NEIGHBOURS, buffers=("old", "old")), "old is written with no barrier after a read"
     ),
     "a function that reads too early": Fault(
         kernel(*BEGIN, ALL_MADE, wait(TILES, 1), COPIES, functions=[COPY]), NEITHER
@@ -392,18 +392,18 @@ FAULTS: dict[str, Fault] = {
     ),
     # barriers of the grid
     "no barrier of the grid": Fault(
-        kernel(*NUMBERS, WRITE, READ), "with no barrier behind a write"
+        kernel(*NUMBERS, WRITE, READ), "with no barrier after a write"
     ),
     "a barrier of the block for one of the grid": Fault(
         kernel(*NUMBERS, WRITE, BLOCKS, READ),
-        "with no barrier behind a write",
+        "with no barrier after a write",
     ),
     "written again with no barrier of the grid": Fault(
         kernel(
             *(*NUMBERS, WRITE, EVERYBODY, READ),
             *(over_tiles(put("between", OWN, number(0))), EVERYBODY, READ),
         ),
-        "between is written with no barrier behind a read",
+        "between is written with no barrier after a read",
     ),
     "a barrier that some blocks do not come to": Fault(
         kernel(*NUMBERS, below(BLOCK, 2, EVERYBODY)),
@@ -419,7 +419,7 @@ FAULTS: dict[str, Fault] = {
     "no barrier of the block": Fault(sharing(*WIDE, KEPT, KEEP, TURN), "with no barrier"),
     "written again with no barrier": Fault(
         sharing(*WIDE, KEPT, KEEP, BLOCKS, TURN, put("kept", W, number(1)), BLOCKS, TURN),
-        "kept is written with no barrier behind a read",
+        "kept is written with no barrier after a read",
     ),
     "a barrier that a warp does not come to": Fault(
         sharing(*WIDE, KEPT, KEEP, below(THREAD, 32, BLOCKS)),
@@ -427,7 +427,7 @@ FAULTS: dict[str, Fault] = {
         "__syncthreads",
     ),
     "no barrier of the cluster": Fault(
-        clustered(CLUSTER, COPIED, BLOCKS, SPREAD, CLUSTER), "with no barrier behind a write"
+        clustered(CLUSTER, COPIED, BLOCKS, SPREAD, CLUSTER), "with no barrier after a write"
     ),
     "blocks of a cluster that may not have begun": Fault(
         clustered(COPIED, CLUSTER, SPREAD),

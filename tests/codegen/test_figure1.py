@@ -102,7 +102,7 @@ def test_each_op_keeps_its_own_loop_with_barriers_between() -> None:
         ("THREAD]S;\nreduce_max", "THREAD];\nreduce_max", "dot_general.2 is read by another loop"),
         ("exp.1[GRID,WARP,CTA]S", "exp.1[GRID,WARP,CTA]", "exp.1 is read by another loop"),
         ("reduce_sum.7[GRID,WARP,CTA]S", "reduce_sum.7[GRID,WARP,CTA]", "reduce_sum.7 is read by"),
-        ("exp.1[GRID,WARP,CTA]S;\nreduce_sum.7", "reduce_sum.7", "exp.1 stands behind"),
+        ("exp.1[GRID,WARP,CTA]S;\nreduce_sum.7", "reduce_sum.7", "exp.1 stands after"),
         ("cta_size=256;", "cta_size=256;\ncta_num=20000;", "cta_num=20000: there are tiles"),
         ("exp.1[GRID,WARP,CTA]", "exp.1[GRID,CTA,WARP]", "cannot be followed"),
         ("div.7[GRID,CTA,CTA]", "div.7[GRID,CTA,THREAD]", "cannot be followed"),

@@ -270,27 +270,27 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
     # hazards
     "what other blocks wrote behind a barrier of the block": (
         kernel(ROWS_SHARED, CLUSTER, SPREAD, BLOCKS, USE, CLUSTER),
-        "kept is read with no barrier behind a write",
+        "kept is read with no barrier after a write",
     ),
     "what other blocks may not have read": (
         kernel(ROWS_SHARED, CLUSTER, KEEP, BLOCKS, USE, BLOCKS, SPREAD, CLUSTER),
-        "kept is written with no barrier behind a read",
+        "kept is written with no barrier after a read",
     ),
     "read before all have written": (
         kernel(ROWS_SHARED, KEEP, USE),
-        "kept is read with no barrier behind a write",
+        "kept is read with no barrier after a write",
     ),
     "a barrier of too few": (
         kernel(ROWS_SHARED, KEEP, TEAMS, USE),
-        "kept is read with no barrier behind a write",
+        "kept is read with no barrier after a write",
     ),
     "a barrier in one branch": (
         kernel(ROWS_SHARED, KEEP, where(infix("<", BLOCK, 3), BLOCKS), USE),
-        "kept is read with no barrier behind a write",
+        "kept is read with no barrier after a write",
     ),
     "written for the next tile too early": (
         kernel(unrolled("t", 2), replace(unrolled("u", 2), body=(ROWS_SHARED, KEEP, BLOCKS, USE))),
-        "kept is written with no barrier behind a read",
+        "kept is written with no barrier after a read",
     ),
     "an array over another one": (
         kernel(ROWS_SHARED, OVERLAPPING, KEEP, rows(Store("other", Integer(ROW), X))),
@@ -301,23 +301,23 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
             *(ROWS_SHARED, OVERLAPPING, KEEP, BLOCKS, USE),
             rows(Store("other", Integer(ROW), X)),
         ),
-        "other is written with no barrier behind a read",
+        "other is written with no barrier after a read",
     ),
     "scratch behind a barrier of the block": (
         kernel(SPILL, BLOCKS, FETCH),
-        "between is read with no barrier behind a write",
+        "between is read with no barrier after a write",
     ),
     "an input that others may still read": (
         in_place(rows(Store("out", Integer(ROW), load("x", ROW * -1 + 63)))),
-        "out is written with no barrier behind a read",
+        "out is written with no barrier after a read",
     ),
     "scratch in a function": (
         kernel(SPILL, copied("between", "out"), functions=[COPY]),
-        "between is read with no barrier behind a write",
+        "between is read with no barrier after a write",
     ),
     "scratch that a function wrote": (
         kernel(copied("x", "between"), FETCH, functions=[COPY]),
-        "between is read with no barrier behind a write",
+        "between is read with no barrier after a write",
     ),
 }
 
@@ -417,7 +417,7 @@ def test_every_barrier_of_the_grid_is_missed(monkeypatch: pytest.MonkeyPatch) ->
     for one in lowered:
         for place, statement in enumerate(one.body):
             if statement == GRID:
-                with pytest.raises(PassError, match="with no barrier behind"):
+                with pytest.raises(PassError, match="with no barrier after"):
                     verify(replace(one, body=(*one.body[:place], *one.body[place + 1 :])))
                 found += 1
     assert found >= 4

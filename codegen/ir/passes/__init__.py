@@ -65,7 +65,7 @@ PASSES: tuple[KernelPass, ...] = (
     ),
     KernelPass(
         VECTORS,
-        "elements behind each other that a thread moves one by one are moved at once",
+        "neighbouring elements that a thread moves one by one are moved at once",
         gather_vectors,
     ),
     KernelPass(

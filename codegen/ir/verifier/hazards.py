@@ -23,4 +23,4 @@ def _said(missing: Missing) -> str:
     if access.writes and missing.before.writes:
         return f"{name} is written where another array lies"
     before = "a write" if missing.before.writes else "a read"
-    return f"{name} is {does} with no barrier behind {before}"
+    return f"{name} is {does} with no barrier after {before}"
