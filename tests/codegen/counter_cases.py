@@ -391,9 +391,7 @@ FAULTS: dict[str, Fault] = {
         "which nothing",
     ),
     # barriers of the grid
-    "no barrier of the grid": Fault(
-        kernel(*NUMBERS, WRITE, READ), "with no barrier after a write"
-    ),
+    "no barrier of the grid": Fault(kernel(*NUMBERS, WRITE, READ), "with no barrier after a write"),
     "a barrier of the block for one of the grid": Fault(
         kernel(*NUMBERS, WRITE, BLOCKS, READ),
         "with no barrier after a write",
