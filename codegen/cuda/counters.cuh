@@ -6,6 +6,10 @@
 // has waited for it, except to loads through the non-coherent path (__ldg, const __restrict__ pointers).
 #pragma once
 
+#if !defined(FUSIONSTITCH_EMULATE) && !defined(__CUDACC_RTC__)
+#include <cassert>  // __assert_fail
+#endif
+
 #ifdef FUSIONSTITCH_EMULATE
 FS_FN void fs_arrive(uint32_t* counter, FS_CALLER) {
   FS_DELAY();

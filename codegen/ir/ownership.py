@@ -188,6 +188,8 @@ class Ownership:
         equal for the same threads. What is the same for all who are here may be needed to tell:
         it is part of it then. None where threads share the integer."""
         found = self.of(at).found
+        if self.many[BLOCK.name] == 1:
+            blocks = 1  # which is all of them
         if self._tells_all(found, blocks):
             return ANYBODY
         same = {}
