@@ -68,7 +68,7 @@ class HappensBefore {
     others[block] = std::max(others[block], *std::min_element(own, own + warps_));
   }
 
-  // All threads of a block know from now on what others told.
+  // All threads of a block know from now on what other blocks have done.
   void learn(size_t block, const Clock& others) { join(of_others_[block], others); }
 
   void meet_all() { together_ = now_++; }

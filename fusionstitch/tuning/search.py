@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import (
@@ -18,7 +19,6 @@ from fusionstitch.codegen.generate import (
     Looped,
     compared,
     draft,
-    generate,
     neighbours,
 )
 from fusionstitch.codegen.kernel import Kernel
@@ -159,9 +159,8 @@ class Search:
         for us, _, one in ranked:
             if len(written) == WIDTH or (written and self.context.expired):
                 break
-            kernel = self._generated(one)
-            if kernel is not None:
-                written.setdefault(kernel, (us, one))
+            with suppress(CodegenError):
+                written.setdefault(one.kernel(), (us, one))
         self.step(f"{self.name}: building {len(written)} schedules")
         made = []
         for kernel, built in zip(written, self.context.builder(list(written)), strict=True):
@@ -179,14 +178,6 @@ class Search:
 
     def _template(self, one: Draft | Looped) -> str:
         return "" if one.template == self._default else one.template
-
-    def _generated(self, one: Draft | Looped) -> Kernel | None:
-        """The kernel that programs will get, which follows from the template alone."""
-        asked = replace(self.options, template=self._template(one) or None)
-        try:
-            return generate(self.region, self.context.device, asked)
-        except CodegenError:
-            return None
 
     def _fastest(self, variants: Sequence[Variant]) -> list[tuple[float, Variant]]:
         """(time, variant) of all, the fastest first; halved again and again, timed ever better."""
