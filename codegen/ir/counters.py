@@ -16,7 +16,7 @@ def has_counters(kernel: Lowered) -> bool:
 
 def arrivals(kernel: Lowered) -> Iterator[Arrive | Wait]:
     """All statements at which blocks arrive or wait, those of functions first."""
-    for body in (*(function.body for function in kernel.functions), kernel.body):
+    for body in kernel.bodies:
         for one in statements(body):
             if isinstance(one, (Arrive, Wait)):
                 yield one

@@ -101,11 +101,10 @@ class Placing(Protocol):
 
 def may_meet(kernel: Lowered) -> bool:
     """Whether any thread may read what another one wrote."""
-    bodies = (kernel.body, *(function.body for function in kernel.functions))
     if kernel.functions and any(b.memory is Memory.SCRATCH for b in kernel.buffers):
         return True
     own = set(_global_areas(kernel))
-    for one in every(statement for body in bodies for statement in body):
+    for one in every(statement for body in kernel.bodies for statement in body):
         if isinstance(one, Shared):
             return True
         if isinstance(one, (Load, LoadVector, Address)) and not own.isdisjoint(names(one.buffer)):

@@ -70,6 +70,11 @@ class Lowered:
     cooperative: bool = False
 
     @property
+    def bodies(self) -> tuple[tuple[Statement, ...], ...]:
+        """The statements of its functions, then its own."""
+        return (*(function.body for function in self.functions), self.body)
+
+    @property
     def bounds(self) -> str:
         """The launch bounds."""
         return f"{self.block}, {self.per_sm}" if self.per_sm else f"{self.block}"

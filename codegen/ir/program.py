@@ -56,7 +56,7 @@ class Program:
         self.widths: dict[str, int] = {}
         self.changing: set[str] = set()
         self._accesses: dict[int, list[Accessed]] = {}
-        for body in (*(function.body for function in kernel.functions), kernel.body):
+        for body in kernel.bodies:
             self._look(body)
             for one in statements(body):
                 if isinstance(one, Array) and isinstance(one.type, VectorOf):

@@ -13,7 +13,7 @@ def check(kernel: Lowered) -> None:
     """Raises Fault for a wait for blocks that may not run yet."""
     if kernel.cooperative:
         return
-    for body in (*(function.body for function in kernel.functions), kernel.body):
+    for body in kernel.bodies:
         for one in statements(body):
             barrier = isinstance(one, Barrier) and one.scope is Scope.GRID
             if barrier or isinstance(one, Wait):
