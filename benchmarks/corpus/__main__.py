@@ -1,7 +1,8 @@
 """The corpus under jax.jit and fs.jit: python -m benchmarks.corpus --seed S --json FILE.
 
-Each program runs in a process of its own, one after the other. --prepare only compiles, several
-side by side with --jobs, and fills the caches in --cache, which later runs with it find.
+Each program runs in a process of its own, and one process of a GPU measures at a time: with --jobs
+others of the same GPU are started or checked meanwhile, with --gpus programs are dealt to several.
+--prepare only compiles, and fills the caches in --cache, which later runs with it find.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
 import subprocess
 import sys
 import tempfile
@@ -21,8 +23,9 @@ from benchmarks import environment
 from benchmarks.corpus.summary import line, text
 from benchmarks.corpus.table import Template, find
 
-#: Every so many programs one is also timed against a second jax.jit of itself.
-PAIR_EVERY = 8
+#: Every so many programs one is also timed against a second jax.jit of itself, and one called often
+#: to compare its results bit by bit.
+PAIR_EVERY, REPEAT_EVERY = 8, 3
 
 
 def environment_of(cache: Path) -> dict[str, str]:
@@ -63,21 +66,36 @@ def measured(
 def rows(
     templates: Sequence[Template], asked: argparse.Namespace, folder: Path
 ) -> Iterator[dict[str, Any]]:
-    """One row per program in the table's order; `asked.jobs` processes run side by side."""
+    """One row per program in the table's order; each GPU has `asked.jobs` processes at a time, of
+    which one measures."""
     env = environment_of(asked.cache or folder)
     if asked.cache:
         env["JAX_COMPILATION_CACHE_DIR"] = str(asked.cache / "jax")
         env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     flags = ["--seed", str(asked.seed), "--rounds", str(asked.rounds)]
+    flags += ["--seconds", str(asked.seconds)]
     flags += [f"--{flag}" for flag in ("prepare", "small") if getattr(asked, flag)]
+    # a process of a GPU takes the place of one that has ended
+    places = [gpu for _ in range(asked.jobs) for gpu in range(asked.gpus)]
+    free = queue.SimpleQueue[int]()
+    for gpu in places:
+        free.put(gpu)
 
     def one(numbered: tuple[int, Template]) -> dict[str, Any]:
         number, template = numbered
-        pair = ["--pair"] if number % PAIR_EVERY == 0 and not asked.prepare else []
-        own = folder / template.name
-        return measured(template, own, flags + pair, env, asked.seconds_per_program)
+        every = {"--pair": PAIR_EVERY, "--repeat": REPEAT_EVERY}
+        more = [] if asked.prepare else [flag for flag, n in every.items() if number % n == 0]
+        gpu = free.get()
+        try:
+            own = {**env, "CUDA_VISIBLE_DEVICES": str(gpu)} if asked.gpus > 1 else env
+            if not asked.prepare:
+                more += ["--alone", str(folder / f"alone-{gpu}")]
+            limit = asked.seconds_per_program * asked.jobs
+            return measured(template, folder / template.name, flags + more, own, limit)
+        finally:
+            free.put(gpu)
 
-    with ThreadPoolExecutor(asked.jobs) as pool:
+    with ThreadPoolExecutor(len(places)) as pool:
         yield from pool.map(one, enumerate(templates))
 
 
@@ -99,13 +117,13 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=30, help="at least so many of each side")
     parser.add_argument("--seconds-per-program", type=float, default=180.0)
     parser.add_argument("--prepare", action="store_true", help="compile, measure nothing")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time, with --prepare")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of rounds by each clock")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time of each GPU")
+    parser.add_argument("--gpus", type=int, default=1, help="how many GPUs there are to use")
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="caches to fill and to use")
     parser.add_argument("--small", action="store_true", help="sizes of tests, for a CPU")
     parser.add_argument("--commit", help="the commit, where the checkout has no git")
     asked = parser.parse_args(given)
-    if asked.jobs != 1 and not asked.prepare:
-        parser.error("--jobs is for --prepare: what is measured runs alone.")
     if asked.prepare and not asked.cache:
         parser.error("--prepare fills caches: say where with --cache.")
     try:

@@ -29,8 +29,19 @@ def is_slower(row: Row, what: str) -> bool:
 
 
 def is_unchanged(row: Row) -> bool:
-    """Whether nothing was stitched."""
-    return "stitched" in row and not row["stitched"]["patterns"]
+    """Whether XLA serves it as it is: nothing was stitched, or what was has lost its trial."""
+    return "stitched" in row and not (row["stitched"]["patterns"] and not turned_back(row))
+
+
+def turned_back(row: Row) -> bool:
+    """Whether something was stitched that was not faster when it was tried."""
+    return bool(row.get("stitched", {}).get("patterns")) and row.get("serves") == [XLA]
+
+
+def over_floor(row: Row, side: str) -> float | None:
+    """Time on the device over what it cannot go below; None where either is not known."""
+    times, floor_us = row.get("span_us"), row.get("floor_us")
+    return times[side]["median"] / floor_us if times and floor_us else None
 
 
 def late(row: Row) -> float | None:
@@ -54,6 +65,25 @@ def overall(rows: Sequence[Row]) -> list[str]:
     return table([*head, "slower"], lines)
 
 
+def above_floors(rows: Sequence[Row]) -> list[str]:
+    """How far both sides are above the floor: geometric mean and quartiles."""
+    lines = []
+    for side in (XLA, OURS):
+        found = [value for row in rows if (value := over_floor(row, side))]
+        if len(found) > 1:
+            quarters = statistics.quantiles(found, n=4, method="inclusive")
+            lines.append([side, str(len(found)), *map(fixed, [mean(found), *quarters])])
+    return table(["GPU time / floor", "n", "mean", "quarter", "median", "three quarters"], lines)
+
+
+def repeated(rows: Sequence[Row]) -> str:
+    """How many programs gave the same bits in every call, of those that do under jax.jit."""
+    found = [row["repeats"] for row in rows if row.get("repeats", {}).get(XLA)]
+    changed = [row["target"] for row in rows if row.get("repeats") == {XLA: True, OURS: False}]
+    same = f"{len(found) - len(changed)} of {len(found)}"
+    return f"The same bits in each of many calls: {same}; not in {', '.join(changed) or 'none'}."
+
+
 def pairs(rows: Sequence[Row]) -> list[str]:
     """How far two equal jax.jit lie apart."""
     lines = []
@@ -72,7 +102,7 @@ def by_kind(rows: Sequence[Row]) -> list[str]:
         own = [row for row in rows if row["kind"] == kind]
         cells = [fixed(mean([ratio(row, what) for row in own])) for what in MEASURES]
         lines.append([kind, str(len(own)), *cells, str(sum(map(is_unchanged, own)))])
-    return table(["kind", "n", *MEASURES.values(), "nothing stitched"], lines)
+    return table(["kind", "n", *MEASURES.values(), "unchanged"], lines)
 
 
 HEAD = (
@@ -106,13 +136,17 @@ def text(results: dict[str, Any]) -> str:
     rows, where = results["rows"], results["environment"]
     known = [row for row in rows if "stitched" in row]
     unchanged = sum(map(is_unchanged, known)) / len(known) if known else None
+    lost = [row["target"] for row in rows if turned_back(row)]
     tardy = sorted(
         ((value, row["target"]) for row in rows if (value := late(row)) and value > 1), reverse=True
     )
     parts = [
         [f"`{results['command']}`", f"{where['gpu']}, commit {where['commit']}, {where['date']}"],
         overall(rows),
-        [f"Nothing was stitched in {percent(unchanged)} of {len(known)} programs."],
+        above_floors(rows),
+        [f"XLA serves {percent(unchanged)} of {len(known)} programs, unchanged."],
+        [f"Turned back by a trial: {', '.join(lost) or 'none'}."],
+        [repeated(rows)],
         pairs(rows),
         by_kind(rows),
     ]

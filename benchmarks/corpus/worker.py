@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import fcntl
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ XLA, OURS, AGAIN = "xla", "fusionstitch", "xla again"
 IN_FLIGHT, ROUND_S = 25, 0.01
 #: Runs between two readings of the GPU's clock.
 SPAN_RUNS = 8
+#: Calls whose results are compared bit by bit.
+REPEATS = 100
 #: Arguments of more bytes have no run in float64: it takes minutes on the host.
 MOST_CHECKED = 64_000_000
 
@@ -34,14 +38,17 @@ MOST_CHECKED = 64_000_000
 @dataclass(frozen=True)
 class Asked:
     """What of a program is measured: at least `rounds` in `seconds`; `pair` adds a second jax.jit,
-    `prepare` only compiles, `small` takes the size of tests."""
+    `repeat` compares the results of many calls, `prepare` only compiles, `small` takes the size of
+    tests. Who holds the lock in `alone` measures, others prepare or check meanwhile."""
 
     seed: int
     rounds: int = 30
     seconds: float = 2.0
     pair: bool = False
+    repeat: bool = False
     prepare: bool = False
     small: bool = False
+    alone: Path | None = None
 
 
 def work(program: Program, row: Row, asked: Asked) -> None:
@@ -51,7 +58,6 @@ def work(program: Program, row: Row, asked: Asked) -> None:
     import jax.numpy as jnp
 
     import fusionstitch as fs
-    from fusionstitch import accuracy
 
     row.step("arguments")
     host = program.args()
@@ -66,6 +72,37 @@ def work(program: Program, row: Row, asked: Asked) -> None:
     runs: dict[str, Callable[..., Any]] = {XLA: jax.jit(program.fun), OURS: fs.jit(program.fun)}
     if asked.pair:  # a function of its own: JAX would find the executable of the first
         runs[AGAIN] = jax.jit(lambda *given: program.fun(*given))
+    row.step("waiting")
+    with alone(asked.alone):
+        results = first_calls(runs, args, row)
+        if asked.prepare:
+            return
+        measure(runs, args, program, row, asked)
+    row.step("plan")
+    row.put(**planned(program, args))
+    row.step("check")
+    row.put(check=checked(program, host, results))
+
+
+@contextlib.contextmanager
+def alone(path: Path | None) -> Iterator[None]:
+    """Holds the lock in `path`, if there is one, once no other process does."""
+    if path is None:
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def first_calls(
+    runs: Mapping[str, Callable[..., Any]], args: Any, row: Row
+) -> dict[str, list[Any]]:
+    """The results of a first call of each side, on the host."""
+    import jax
+
+    from fusionstitch import accuracy
+
     results, first, peaks = {}, {}, {}
     for name, run in runs.items():
         row.step(f"first call {name}")
@@ -75,11 +112,24 @@ def work(program: Program, row: Row, asked: Asked) -> None:
         results[name] = [accuracy.host(leaf) for leaf in jax.tree.leaves(out)]
         peaks[name] = peak_bytes()
         del out
-    row.put(first_call_s=first, peak_bytes=peaks)
+    row.put(first_call_s=first, peak_bytes=peaks, serves=serving(runs[OURS]))
     pairs = zip(results[OURS], results[XLA], strict=True)
     row.put(apart=[accuracy.relative_error(ours, theirs) for ours, theirs in pairs])
-    if asked.prepare:
-        return
+    return results
+
+
+def serving(jitted: Any) -> list[str]:
+    """The kinds of executables that serve a jitted function, after trials; none where it was left
+    to JAX without one."""
+    served = getattr(jitted._fusionstitch.execution, "served", None)
+    return sorted(getattr(served, "kinds", ()))
+
+
+def measure(
+    runs: Mapping[str, Callable[..., Any]], args: Any, program: Program, row: Row, asked: Asked
+) -> None:
+    """Wall times and spans of all sides in turns, and whether results repeat."""
+    import jax
 
     row.step("wall")
     sides = {name: Contestant(run, args, Workload(program.name)) for name, run in runs.items()}
@@ -89,11 +139,39 @@ def work(program: Program, row: Row, asked: Asked) -> None:
     row.step("span")
     if jax.default_backend() == "gpu":
         row.put(**compared("span", spans(sides, asked)))
+    if asked.repeat:
+        row.step("repeats")
+        row.put(repeats={name: repeats(runs[name], args) for name in (XLA, OURS)})
 
-    row.step("plan")
-    row.put(**planned(fs.jit(program.fun).lower(*args).compile()))
-    row.step("check")
-    row.put(check=checked(program, host, results))
+
+def repeats(run: Callable[..., Any], args: Any) -> bool:
+    """Whether many calls give the same bits."""
+    import jax
+    import jax.numpy as jnp
+
+    def bits(leaf: Any) -> list[Any]:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        parts = (leaf.real, leaf.imag) if jnp.iscomplexobj(leaf) else (leaf,)
+        floats = [jnp.issubdtype(part.dtype, jnp.floating) for part in parts]
+        return [
+            jax.lax.bitcast_convert_type(part, f"uint{8 * part.dtype.itemsize}")
+            if is_float
+            else part
+            for part, is_float in zip(parts, floats, strict=True)
+        ]
+
+    @jax.jit
+    def are_same(same: Any, a: Any, b: Any) -> Any:
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+            for of_x, of_y in zip(bits(x), bits(y), strict=True):
+                same &= (of_x == of_y).all()
+        return same
+
+    first, same = run(*args), jnp.bool_(True)
+    for _ in range(REPEATS):
+        same = are_same(same, first, run(*args))
+    return bool(same)
 
 
 def peak_bytes() -> int | None:
@@ -137,13 +215,26 @@ def compared(what: str, times: Mapping[str, list[float]]) -> dict[str, Any]:
     return found
 
 
-def planned(compiled: Any) -> dict[str, Any]:
-    """What was stitched, and how many candidates each rule had that are not in the plan."""
+def planned(program: Program, args: Any) -> dict[str, Any]:
+    """What was planned, how many candidates each rule had that are not in the plan, and the
+    microseconds that a run cannot go below. It compiles without measuring anything: another process
+    may be on the GPU."""
+    import jax
+
+    import fusionstitch as fs
     from benchmarks import modelled
 
+    untuned = {"xla_gpu_autotune_level": 0} if jax.default_backend() == "gpu" else {}
+    lowered: Any = fs.jit(program.fun, compiler_options=untuned).lower(*args)
+    module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    compiled = lowered.compile()
     found = compiled.stitched
     rejected = collections.Counter(one.rule for one in found.rejected) if found else {}
-    return {"stitched": modelled.stitched(compiled), "rejected": dict(rejected)}
+    return {
+        "stitched": modelled.stitched(compiled),
+        "rejected": dict(rejected),
+        "floor_us": modelled.counts(module, found)["floor_us"],
+    }
 
 
 def checked(program: Program, host: Any, results: Mapping[str, list[Any]]) -> dict[str, Any]:
@@ -170,7 +261,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=2.0)
-    for flag in ("pair", "prepare", "small"):
+    parser.add_argument("--alone", type=Path)
+    for flag in ("pair", "repeat", "prepare", "small"):
         parser.add_argument(f"--{flag}", action="store_true")
     given = vars(parser.parse_args())
     [template] = find([given.pop("name")])

@@ -31,6 +31,9 @@ def test_a_program_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert row["wall_ratio"]["rounds"] == row["wall_same"]["rounds"] >= 4
     assert row["wall_ratio"]["low"] <= row["wall_ratio"]["median"] <= row["wall_ratio"]["high"]
     assert "span_us" not in row
+    assert row["repeats"] == {"xla": True, OURS: True}
+    assert row["serves"] == []
+    assert row["floor_us"] is None or row["floor_us"] > 0
     assert not any(row["apart"])
     assert row["check"]["outputs"] == len(row["apart"]) == 2
     assert not row["check"]["wrong"]
@@ -60,7 +63,6 @@ def test_shares_hold_every_program_once() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--jobs", "4"], "what is measured runs alone"),
         (["--prepare"], "say where with --cache"),
         (["--share", "3/2"], "3/2 is no share such as 1/4"),
         (["--only", "nothing"], "No template is called nothing"),
@@ -94,8 +96,14 @@ def row(name: str, kind: str, span: float, wall: float, **more: Any) -> dict[str
 def test_the_page_names_losses_late_calls_and_what_is_wrong() -> None:
     nothing = {"patterns": [], "kernels": []}
     rows = [
-        row("a", "vision", 4.0, 2.0),
-        row("b", "vision", 1.0, 0.5, first_call_s={XLA: 1.0, OURS: 5.2}),
+        row("a", "vision", 4.0, 2.0, floor_us=10.0, repeats={XLA: True, OURS: True}),
+        row(
+            *("b", "vision", 1.0, 0.5),
+            first_call_s={XLA: 1.0, OURS: 5.2},
+            serves=[XLA],
+            floor_us=2.5,
+            repeats={XLA: True, OURS: False},
+        ),
         row("c", "speech", 0.99, 1.0, stitched=nothing, check={"error": 1.0, "wrong": [1]}),
         {"target": "d", "kind": "speech", "failure": "exit code 1 in step 'wall'"},
     ]
@@ -103,9 +111,12 @@ def test_the_page_names_losses_late_calls_and_what_is_wrong() -> None:
     text = summary.text({"command": "run", "environment": where, "rows": rows})
     assert "| GPU time | 3 | 1.58 | 0.99 | 0.99 | 1.00 | 2.50 | 4.00 | 0 |" in text
     assert "| wall time | 3 | 1.00 | 0.50 | 0.75 | 1.00 | 1.50 | 2.00 | 1 |" in text
-    assert "Nothing was stitched in 33% of 3 programs." in text
+    assert "XLA serves 67% of 3 programs, unchanged." in text
+    assert "Turned back by a trial: b." in text
+    assert "| xla | 2 | 4.00 | 4.00 | 4.00 | 4.00 |" in text
+    assert "The same bits in each of many calls: 1 of 2; not in b." in text
     assert "| wall time | 3 | 1.00 | 1.00 | 1.00 |" in text
-    assert "| vision | 2 | 2.00 | 1.00 | 0 |" in text
+    assert "| vision | 2 | 2.00 | 1.00 | 1 |" in text
     assert "Slower in GPU time: none." in text
     assert "Slower in wall time: b (0.50)." in text
     assert "First calls over 2.3 times jax.jit's and 0.3 s, as a multiple of it: b (2.00)." in text
