@@ -18,6 +18,7 @@ import fusionstitch as fs
 from fusionstitch.compiler import builders, core
 from fusionstitch.execution import tried, variants
 from fusionstitch.plan import findings
+from fusionstitch.runtime import nvrtc
 from fusionstitch.runtime.cache import Store
 from fusionstitch.trial import outcome
 from tests.trial.conftest import kinds, options
@@ -59,17 +60,30 @@ def test_a_winner_serves() -> None:
     assert served(norm, drawn(8192, 1024), drawn(1024)) == {"c0"}
 
 
-def test_a_slow_schedule_loses() -> None:
-    """The paper's scorer keeps what saves launches and bytes, however few blocks do it."""
+def test_a_slow_kernel_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block waits before it begins. The pattern is made to be believed."""
+    compiled = nvrtc.compile
 
-    def rows(x: jax.Array) -> jax.Array:
-        return jax.nn.softmax(x * jax.nn.sigmoid(x), axis=1)
+    def slow(source: str, arch: str, options: tuple[str, ...] = ()) -> Any:
+        wait = r"\1\n  for (int n = 0; n < 100; ++n) __nanosleep(1000);"
+        changed, count = re.subn(r"(__global__ [^{;]*\) \{)", wait, source)
+        assert count or "__global__" not in source
+        return compiled(changed, arch, options)
 
-    x, asked = drawn(8192, 1024), options(scorer="paper", fallback="error")
-    [kernel] = fs.jit(rows, options=asked.replace(trial="off")).lower(x).compile().kernels
-    slow = re.sub(r"cta_num=\d+", "cta_num=8", kernel.template)
-    assert slow != kernel.template
-    assert served(rows, x, options=asked.replace(templates={kernel.name: slow})) == {"xla"}
+    monkeypatch.setattr(nvrtc, "compile", slow)
+    believe(monkeypatch)
+    assert served(norm, drawn(8192, 1024), drawn(1024)) == {"xla"}
+    assert all(found.times for found in outcome._known.values())
+
+
+def believe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a pattern wins alone is not measured."""
+    judged = findings.Findings.judged
+
+    def believed(self: Any, pattern: Any, score: Any) -> Any:
+        return score if score.gain_us > 0 else judged(self, pattern, score)
+
+    monkeypatch.setattr(findings.Findings, "judged", believed)
 
 
 def test_slow_work_of_the_host_loses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,12 +125,7 @@ def test_a_pattern_that_wins_alone_and_keeps_xla_from_dropping_work_loses(
         h = jax.vmap(jax.hessian(price))(x)
         return h[:, 0, 0], h[:, 0, 4], h[:, 4, 4]
 
-    judged = findings.Findings.judged
-
-    def believed(self: Any, pattern: Any, score: Any) -> Any:
-        return score if score.gain_us > 0 else judged(self, pattern, score)
-
-    monkeypatch.setattr(findings.Findings, "judged", believed)
+    believe(monkeypatch)
     lows, highs = [80.0, 80.0, 0.3, 0.01, 0.15], [120.0, 120.0, 2.0, 0.06, 0.6]
     x = jnp.asarray(DRAW.uniform(lows, highs, (500_003, 5)), jnp.float32)
     served(greeks, x)
