@@ -2,9 +2,12 @@
 
     python -m benchmarks.sanitize prepare FOLDER [JOBS [KIND...]]    with NVRTC: cubins and inputs
     compute-sanitizer --tool racecheck python benchmarks/sanitize.py launch FOLDER      on a GPU
+    python benchmarks/sanitize.py launch FOLDER RUNS                 each so often
 
 The kernels are the cases of the tests, every template and composition at small sizes, and those of
-programs that nobody wrote: grown ones, on random inputs. Loops come in every form.
+programs that nobody wrote: grown ones, on random inputs. Loops come in every form. Of those whose
+blocks wait for each other by counters the results are compared with NumPy's, bit by bit. Prepared
+with FUSIONSTITCH_DELAYS=1, threads wait at random around barriers.
 """
 
 from __future__ import annotations
@@ -13,28 +16,41 @@ import contextlib
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-#: How many kernels of grown programs there are.
-GROWN = 100
+#: How many kernels of grown programs there are, and how many whose blocks wait for each other.
+GROWN = COUNTERS = 100
+#: What all bytes are of memory that nothing was written to: of floats it is no number.
+UNWRITTEN = 0xFF
 
 
-def cases() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
-    """Name, kernel and inputs of each kernel case of the tests."""
+@dataclass(frozen=True)
+class Case:
+    """A kernel, its inputs, and its outputs where they are known."""
+
+    name: str
+    kernel: Any
+    inputs: Sequence[np.ndarray]
+    wanted: Sequence[np.ndarray] = ()
+
+
+def cases() -> Iterator[Case]:
+    """Each kernel case of the tests."""
     from tests.codegen.cases import CASES
 
     for name, program in CASES.items():
         case = program.case()
-        yield name, case.kernel(), [np.asarray(x) for x in case.args]
+        yield Case(name, case.kernel(), [np.asarray(x) for x in case.args])
 
 
-def grown() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
-    """Name, kernel and random inputs of the first kernels of grown programs."""
+def grown() -> Iterator[Case]:
+    """The first kernels of grown programs, on random inputs."""
     import jax
 
     from fusionstitch.compiler import core
@@ -58,11 +74,11 @@ def grown() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
             for shape in kernel.inputs:
                 data = random.integers(-4, 5, shape.dims)
                 inputs.append(np.asarray(data).astype(NUMPY_DTYPES[shape.dtype]))
-            yield f"grown_{seed}_{found}", kernel, inputs
+            yield Case(f"grown_{seed}_{found}", kernel, inputs)
 
 
-def loops() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
-    """Name, kernel and inputs of whole loops in every form."""
+def loops() -> Iterator[Case]:
+    """Whole loops in every form."""
     import jax
 
     from fusionstitch.codegen.generate import generate
@@ -87,67 +103,115 @@ def loops() -> Iterator[tuple[str, Any, list[np.ndarray]]]:
             options = CodegenOptions(template=f"loop {form}")
             with contextlib.suppress(CodegenError):  # a few have no rows
                 kernel = generate(region, device("h200"), options)
-                yield kernel.name, kernel, [np.asarray(x) for x in jax.tree.leaves(args)]
+                yield Case(kernel.name, kernel, [np.asarray(x) for x in jax.tree.leaves(args)])
+
+
+def counters() -> Iterator[Case]:
+    """Grown kernels whose blocks wait for each other, by counters and at barriers of the grid."""
+    from tests.codegen.grown_counters import examples, lowered, wanted
+    from tests.codegen.synchronised import ELEMENTS, printed
+
+    x = np.arange(ELEMENTS, dtype=np.float32) % 32
+    for number, one in enumerate(examples(COUNTERS)):
+        yield Case(f"counters_{number}", printed(lowered(one)), [x], [wanted(one, x)])
 
 
 #: Kinds of kernels by name.
-KINDS = {"cases": cases, "grown": grown, "loops": loops}
+KINDS = {"cases": cases, "grown": grown, "loops": loops, "counters": counters}
 
 
 def prepare(
     folder: Path, jobs: int = 1, kinds: Sequence[str] = tuple(KINDS), arch: str = "sm_90"
 ) -> None:
-    """Writes one cubin, its inputs and its launch for each kernel."""
-    from fusionstitch.runtime import nvrtc
+    """Writes one cubin, its inputs and outputs, and its launch for each kernel."""
+    from fusionstitch.runtime import delays, nvrtc
 
     def compiled(name: str, kernel: Any) -> None:
-        (folder / f"{name}.cubin").write_bytes(nvrtc.compile(kernel.source, arch).image)
+        image = nvrtc.compile(kernel.source, arch, delays.flags()).image
+        (folder / f"{name}.cubin").write_bytes(image)
 
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
         building = []
-        for name, kernel, inputs in itertools.chain(*(KINDS[kind]() for kind in kinds)):
-            building.append(pool.submit(compiled, name, kernel))
+        for case in itertools.chain(*(KINDS[kind]() for kind in kinds)):
+            kernel = case.kernel
+            building.append(pool.submit(compiled, case.name, kernel))
             stored = {
-                str(i): np.frombuffer(np.asarray(x).tobytes(), np.uint8)
-                for i, x in enumerate(inputs)
+                f"{what}{i}": np.frombuffer(np.asarray(x).tobytes(), np.uint8)
+                for what, each in (("input", case.inputs), ("wanted", case.wanted))
+                for i, x in enumerate(each)
             }
-            np.savez(folder / f"{name}.npz", **stored)
+            np.savez(folder / f"{case.name}.npz", **stored)
             launch = {
                 "entry": kernel.name,
                 "grid": kernel.grid,
                 "block": kernel.block,
                 "shared": kernel.shared_bytes,
                 "cooperative": kernel.cooperative,
-                "results": [max(s.bytes, 1) for s in (*kernel.outputs, *kernel.scratch)],
+                "inputs": len(case.inputs),
+                "outputs": [max(s.bytes, 1) for s in kernel.outputs],
+                "scratch": [max(s.bytes, 1) for s in kernel.scratch],
             }
-            (folder / f"{name}.json").write_text(json.dumps(launch))
+            (folder / f"{case.name}.json").write_text(json.dumps(launch))
         for one in building:
             one.result()
 
 
-def launch(folder: Path) -> None:
-    """Launches every kernel of `folder` once through CuPy."""
+def launch(folder: Path, runs: int = 1) -> int:
+    """Launches every kernel of `folder` so often through CuPy. Prints in how many runs each that
+    has known outputs made others, and gives how many such kernels there are."""
+    names = sorted(path.stem for path in folder.glob("*.json"))
+    compared = failed = 0
+    for name in names:
+        stored = dict(np.load(folder / f"{name}.npz"))
+        wanted = [stored[key] for key in stored if key.startswith("wanted")]
+        made = launched(folder / name, stored, runs)
+        compared += bool(wanted)
+        if wrong := wrong_runs(made, wanted):
+            failed += 1
+            print(f"{name}: wrong in {wrong} of {runs} runs")
+    print(f"{len(names)} kernels launched, {compared} compared, {failed} wrong; {runs} runs each")
+    return failed
+
+
+def launched(path: Path, stored: Mapping[str, np.ndarray], runs: int) -> list[np.ndarray]:
+    """The outputs of a kernel as bytes, of each run a row, by CuPy."""
     import cupy
 
-    names = sorted(path.stem for path in folder.glob("*.json"))
-    for name in names:
-        about = json.loads((folder / f"{name}.json").read_text())
-        module = cupy.cuda.function.Module()
-        module.load((folder / f"{name}.cubin").read_bytes())
-        function = module.get_function(about["entry"])
-        if about["shared"] > 48 * 1024:
-            dynamic_shared = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            cupy.cuda.driver.funcSetAttribute(function.ptr, dynamic_shared, about["shared"])
-        stored = np.load(folder / f"{name}.npz")
-        read = [cupy.asarray(stored[str(i)]) for i in range(len(stored.files))]
-        written = [cupy.zeros(size, cupy.uint8) for size in about["results"]]
-        pointers = tuple(np.uint64(buffer.data.ptr) for buffer in (*read, *written))
-        options = {"enable_cooperative_groups": True} if about["cooperative"] else {}
-        shape = (about["grid"],), (about["block"],)
+    about = json.loads(path.with_suffix(".json").read_text())
+    module = cupy.cuda.function.Module()
+    module.load(path.with_suffix(".cubin").read_bytes())
+    function = module.get_function(about["entry"])
+    if about["shared"] > 48 * 1024:
+        dynamic_shared = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        cupy.cuda.driver.funcSetAttribute(function.ptr, dynamic_shared, about["shared"])
+    read = [cupy.asarray(stored[f"input{i}"]) for i in range(about["inputs"])]
+    # rows begin at multiples of 256 bytes, as buffers do
+    outputs = [cupy.empty((runs, -(-size // 256) * 256), np.uint8) for size in about["outputs"]]
+    scratch = [cupy.empty(size, np.uint8) for size in about["scratch"]]
+    options = {"enable_cooperative_groups": True} if about["cooperative"] else {}
+    shape = (about["grid"],), (about["block"],)
+    for buffer in outputs:
+        buffer.data.memset_async(UNWRITTEN, buffer.nbytes)
+    for run in range(runs):
+        for buffer in scratch:  # or it held what the run before has written
+            buffer.data.memset_async(UNWRITTEN, buffer.nbytes)
+        addresses = [buffer.data.ptr for buffer in read]
+        addresses += [buffer.data.ptr + run * buffer.shape[1] for buffer in outputs]
+        addresses += [buffer.data.ptr for buffer in scratch]
+        pointers = tuple(np.uint64(address) for address in addresses)
         function(*shape, pointers, shared_mem=about["shared"], **options)
-        cupy.cuda.Device().synchronize()
-    print(f"{len(names)} kernels launched")
+    cupy.cuda.Device().synchronize()
+    return [
+        cupy.asnumpy(buffer)[:, :size]
+        for buffer, size in zip(outputs, about["outputs"], strict=True)
+    ]
+
+
+def wrong_runs(made: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> int:
+    """In how many runs an output that is known was another one."""
+    wrong = [(runs != right).any(axis=1) for runs, right in zip(made, wanted, strict=False)]
+    return int(np.any(wrong, axis=0).sum()) if wrong else 0
 
 
 if __name__ == "__main__":
@@ -159,6 +223,8 @@ if __name__ == "__main__":
         case ["prepare", folder, jobs, *kinds]:
             prepare(Path(folder), int(jobs), kinds)
         case ["launch", folder]:
-            launch(Path(folder))
+            sys.exit(bool(launch(Path(folder))))
+        case ["launch", folder, runs]:
+            sys.exit(bool(launch(Path(folder), int(runs))))
         case _:
             sys.exit(__doc__)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from fusionstitch.codegen.index_maps.index import Index, variable
@@ -102,6 +103,26 @@ def _may_be_over(stages: list[Stage], over: int, tiles: int, source: int) -> boo
         return False
     taken = any(one.over == over for one in stages) or stages[over].over is not None
     return not taken and stages[over].tiles == tiles
+
+
+def examples(count: int) -> list[Grown]:
+    """So many programs, the same each time."""
+    found: list[Grown] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(grown())
+    def find(one: Grown) -> None:
+        found.append(one)
+
+    find()
+    return found
 
 
 # ---- what it computes ----------------------------------------------------------------------------
