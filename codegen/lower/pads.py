@@ -11,7 +11,7 @@ Loads in branches wait for each other: compilers move none past one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.index_maps.maps import Indices, Read, is_branching, reads
@@ -26,6 +26,8 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 #: Share of the elements that come from an operand from which on it is read whether or not an
 #: element does.
 OFTEN = 0.5
+#: Values and the indices they are read at that are looked at for all pads of a kernel.
+MOST_PLACES = 20_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Nearest:
     known: Known
     sources: Sources
     named: Callable[[Indices], Indices]
+    _found: dict[tuple[int, Indices], int] = field(default_factory=dict)
 
     def inside(self, op: Op, read: Read) -> Indices | None:
         """The nearest element that there is to one of a pad's operand that may lie outside, if most
@@ -55,9 +58,34 @@ class Nearest:
             i: variable(f"inside {i}", high - low + 1) + low for i, (low, high) in ends.items()
         }
         nearest = tuple(tried.get(i, i) for i in read.index)
-        if not _inlined(source, nearest) <= _inlined(source, read.index):
+        besides, there = self._inlined(source, nearest), self._inlined(source, read.index)
+        if besides is None or there is None or besides & ~there:
             return None  # nobody would have what is read besides
         return tuple(self._clamped(i, *ends[i]) if i in ends else i for i in read.index)
+
+    def _inlined(self, op: Op, index: Indices) -> int | None:
+        """The ids, as a bitset, of what is read where an op is computed, as far as no loop of its
+        own gives it; None where that is too much to look at: pads of pads, as scans by halves have,
+        are read at twice as many places with each of them."""
+        found, read_by = self._found, dict[tuple[int, Indices], list[tuple[Op, Indices]]]()
+        waiting = [(op, index)]
+        while waiting:
+            one, at = waiting[-1]
+            if (one.id, at) in found:
+                waiting.pop()
+            elif (known := read_by.get((one.id, at))) is not None:
+                waiting.pop()
+                bits = 1 << one.id
+                for other, there in known:
+                    bits |= found[other.id, there]
+                found[one.id, at] = bits
+            elif len(found) + len(read_by) > MOST_PLACES:
+                return None
+            else:
+                ends = one.opcode == "parameter" or needs_stage(one)
+                read_by[one.id, at] = [] if ends else inlined_reads(one, at)
+                waiting += read_by[one.id, at]
+        return found[op.id, index]
 
     def _is_loaded(self, op: Op, index: Indices) -> bool:
         while True:
@@ -92,18 +120,3 @@ class Nearest:
         value = infix("-", value, low) if low else value
         name = self.known.integer(key, "inside", value, self.known.depth_of((index,)))
         return variable(name, high - low + 1) + low
-
-
-def _inlined(op: Op, index: Indices) -> set[int]:
-    """The ids of what is read where an op is computed, as far as no loop of its own gives it."""
-    found, seen = set[int](), set[tuple[int, Indices]]()
-    wanted = [(op, index)]
-    while wanted:
-        op, index = wanted.pop()
-        if (op.id, index) not in seen:
-            seen.add((op.id, index))
-            found.add(op.id)
-            wanted += (
-                [] if op.opcode == "parameter" or needs_stage(op) else inlined_reads(op, index)
-            )
-    return found

@@ -80,6 +80,7 @@ class Values:
         self.numerics, self.tables = numerics, tables
         #: opcodes of which fewer correct bits will do
         self.approximate: frozenset[str] = frozenset()
+        self._nearest = Nearest(known, sources, self.named)
         #: how many values were computed so far
         self.written = 0
 
@@ -261,7 +262,7 @@ class Values:
             return selected
         inside = None
         if op.opcode == "pad":
-            inside = Nearest(self.known, self.sources, self.named).inside(op, alternatives[0])
+            inside = self._nearest.inside(op, alternatives[0])
         if inside is not None:
             return (yield from self._padded(op, index, alternatives[0].guards, inside))
         writer = self.writer

@@ -13,8 +13,12 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.loops.stages import inlined_reads
+from fusionstitch.codegen.lower import pads
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.while_loops.generate import plan_loops
+from fusionstitch.compiler import core
+from fusionstitch.options import Options
 from tests.codegen.regions import H200, whole_of
 
 draw = np.random.default_rng(7)
@@ -114,3 +118,38 @@ def test_parts_of_a_sum_that_do_not_come_out_even_take_none() -> None:
     text = generate(whole_of(lambda x: jnp.sum(jnp.sin(x) * x), many), H200).source
     assert "= fs_clamp<int>(0, " in text
     assert "_padded;" not in text
+
+
+class Endless(BaseException):
+    """No defect that planning goes on from."""
+
+
+@pytest.mark.slow
+def test_what_nested_pads_read_is_looked_at_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans by halves are pads of pads: each doubles the indices that those below are read at."""
+    looked = 0
+
+    def counted(op: Any, index: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        if looked > 1_000_000:
+            raise Endless
+        return inlined_reads(op, index)
+
+    def loss(risk: Any, event: Any) -> Any:
+        at_risk = lax.cumlogsumexp(risk, axis=1, reverse=True)
+        return -jnp.where(event, risk - at_risk, 0).sum() / jnp.maximum(event.sum(), 1)
+
+    def fun(beta: Any, x: Any, event: Any) -> Any:
+        value, slope = jax.value_and_grad(lambda b: loss((x @ b)[None], event))(beta)
+        risk = jnp.exp((x @ beta)[None])
+        left = jnp.flip(jnp.cumsum(jnp.flip(risk, 1), 1), 1)
+        return value, slope, jnp.cumsum(event / left, 1)
+
+    monkeypatch.setattr(pads, "inlined_reads", counted)
+    shapes = ((10,), "float32"), ((90_847, 10), "float32"), ((1, 90_847), "bool")
+    lowered = jax.jit(fun).lower(*(jax.ShapeDtypeStruct(*one) for one in shapes))
+    module: Any = lowered.compiler_ir("hlo")
+    data = module.as_serialized_hlo_module_proto()
+    assert core.stitch(data, Options(scorer="model"), H200, None).kernels
+    assert looked > 20_000  # there is something to look at
