@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fusionstitch.trial.ratios import Ratio, ratio
+from fusionstitch.trial.ratios import BETTER, WORSE, Ratio, ratio
 from fusionstitch.trial.runs import Runs
 
 #: Runs before anything is timed: XLA records its graphs anew for other addresses.
 WARM_UPS = 4
-#: Rounds in which each side is timed, at most.
-ROUNDS = 10
+#: Rounds in which each side is timed; and at most, where these leave open who is faster.
+ROUNDS, MOST_ROUNDS = 10, 30
 #: Calls in a row, at most: as the host sees them, so many that waiting for the last one counts for
 #: little; and between two readings of the device's clock.
 WALL_CALLS, SPAN_CALLS = 32, 8
@@ -71,6 +71,13 @@ class Times:
         ratios = [one for one in (self.span, self.wall) if one is not None]
         return any(one.better for one in ratios) and not any(one.worse for one in ratios)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether more rounds would hardly change who wins."""
+        ratios = [one for one in (self.span, self.wall) if one is not None]
+        lost = any(one.high < WORSE for one in ratios) or all(one.high < BETTER for one in ratios)
+        return lost or (self.won and all(one.low > WORSE for one in ratios))
+
     def __str__(self) -> str:
         walls = f"{self.wall_us:.1f} us a call, XLA's {self.xla_wall_us:.1f}"
         if self.span_us is None:
@@ -117,19 +124,28 @@ def timed(
     wall = wall or Wall()
     clocks = [wall] if span is None else [wall, span]
     most = [runs.most_calls(calls) for calls in (WALL_CALLS, SPAN_CALLS)[: len(clocks)]]
-    rounds, calls = _shared_out(each_s, most_s, most)
-    found: dict[int, tuple[list[float], list[float]]] = {n: ([], []) for n in range(len(clocks))}
-    for number in range(rounds):
+    rounds, most_rounds, calls = _shared_out(each_s, most_s, most)
+    found: list[tuple[list[float], list[float]]] = [([], []) for _ in clocks]
+    for number in range(most_rounds):
         for which, clock in enumerate(clocks):
             # who comes second finds the caches as the other left them
             order = (0, 1) if number % 2 == 0 else (1, 0)
             for side in order:
                 made = runs.calls((ours, theirs)[side], calls[which])
                 found[which][side].append(clock.us(made))
-    times = wall_times(*found[0])
+        if (number + 1) % rounds == 0 and (times := _times(*found)).is_settled:
+            break
+    return times
+
+
+def _times(
+    wall: tuple[list[float], list[float]], span: tuple[list[float], list[float]] | None = None
+) -> Times:
+    """What was found by the host's clock, and by the device's: ours and XLA's."""
+    times = wall_times(*wall)
     if span is None:
         return times
-    ours_us, theirs_us = found[1]
+    ours_us, theirs_us = span
     return dataclasses.replace(
         times,
         span_us=statistics.median(ours_us),
@@ -151,15 +167,19 @@ def wall_times(ours: Sequence[float], theirs: Sequence[float]) -> Times:
     )
 
 
-def _shared_out(each_s: float, most_s: float, most: Sequence[int]) -> tuple[int, list[int]]:
-    """Rounds, and calls in a row by each clock, up to `most`, that fit into `most_s`."""
+def _shared_out(each_s: float, most_s: float, most: Sequence[int]) -> tuple[int, int, list[int]]:
+    """Rounds, rounds at most, a multiple of those, and calls in a row by each clock, up to `most`,
+    that fit into `most_s`."""
     if each_s > LONG_S:
-        return 1, [1] * len(most)
+        return 1, 1, [1] * len(most)
     runs = most_s / max(each_s, 1e-6) / 2  # of each side
     if runs < ROUNDS * len(most):
-        return max(1, int(runs / len(most))), [1] * len(most)
+        rounds = max(1, int(runs / len(most)))
+        return rounds, rounds, [1] * len(most)
     part = min(1.0, runs / ROUNDS / sum(most))
-    return ROUNDS, [max(1, int(part * calls)) for calls in most]
+    calls = [max(1, int(part * calls)) for calls in most]
+    times = max(1, min(MOST_ROUNDS // ROUNDS, int(runs / ROUNDS / sum(calls))))
+    return ROUNDS, times * ROUNDS, calls
 
 
 def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusionstitch.trial.ratios import ratio
-from fusionstitch.trial.sides import ROUNDS, _shared_out
+from fusionstitch.trial.ratios import Ratio, ratio
+from fusionstitch.trial.sides import MOST_ROUNDS, ROUNDS, Times, _shared_out
 
 TIMES = st.floats(1.0, 1e6)
 
@@ -58,7 +58,31 @@ def test_a_single_pair_is_believed_beyond_a_margin_alone() -> None:
 
 @given(st.floats(1e-6, 10.0), st.floats(0.3, 100.0))
 def test_runs_fit_into_their_time(each_s: float, most_s: float) -> None:
-    rounds, calls = _shared_out(each_s, most_s, (32, 8))
+    rounds, most, calls = _shared_out(each_s, most_s, (32, 8))
     assert 1 <= rounds <= ROUNDS
+    assert rounds <= most <= MOST_ROUNDS
+    assert most % rounds == 0
     assert min(calls) >= 1
-    assert 2 * rounds * sum(calls) * each_s <= most_s or rounds == 1
+    assert 2 * most * sum(calls) * each_s <= most_s or most == 1
+
+
+def times(wall: float, span: float, noise: float = 0.0) -> Times:
+    """XLA's over ours by both clocks, with an interval of so much to each side."""
+    both = [Ratio(one, one * (1 - noise), one * (1 + noise)) for one in (span, wall)]
+    return Times(1.0, 1.0, 1.0, 1.0, *both, ROUNDS)
+
+
+@pytest.mark.parametrize(
+    ("found", "settled", "won"),
+    [
+        (times(1.2, 1.2), True, True),
+        (times(0.9, 1.2), True, False),
+        (times(1.0, 1.001), True, False),
+        (times(1.0, 1.3, noise=0.05), False, True),  # slower on the host, or not
+        (times(0.98, 1.3, noise=0.05), False, False),
+        (times(1.0, 1.02, noise=0.05), False, False),  # faster, or not
+        (times(0.9, 0.9, noise=0.05), True, False),
+    ],
+)
+def test_more_rounds_are_for_what_is_open(found: Times, settled: bool, won: bool) -> None:
+    assert (found.is_settled, found.won) == (settled, won)

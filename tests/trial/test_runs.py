@@ -44,7 +44,9 @@ def test_calls_in_a_row_are_no_more_than_fit(
     assert given.fit(X.nbytes)
     sides.timed(function, function, given, None, 1e-6, 10.0)
     assert max(most) * X.nbytes <= 10 * X.nbytes
-    assert len(most) == 2 * sides.ROUNDS * (sides.WALL_CALLS if not donates else max(most))
+    rounds, rest = divmod(len(most), 2 * (sides.WALL_CALLS if not donates else max(most)))
+    assert rest == 0
+    assert rounds in range(sides.ROUNDS, sides.MOST_ROUNDS + 1, sides.ROUNDS)
 
 
 def test_a_trial_without_memory_is_no_error_of_the_call(
@@ -62,3 +64,31 @@ def test_a_trial_without_memory_is_no_error_of_the_call(
     assert (jitted(X) == X + 1).all()
     assert kinds(jitted) == {"xla"}
     assert not outcome._known
+
+
+class Told:
+    """A clock by which one side takes as long as it is told to, and the other one 100 us."""
+
+    def __init__(self, *us: float):
+        self.us_of_ours, self.read = us, 0
+
+    def us(self, calls: Any) -> float:
+        if calls[0]() is None:
+            return 100.0
+        self.read += 1
+        return self.us_of_ours[self.read % len(self.us_of_ours)]
+
+
+@pytest.mark.parametrize(
+    ("wall", "span", "rounds"),
+    [
+        (Told(90), Told(90), sides.ROUNDS),
+        (Told(110), Told(90), sides.ROUNDS),
+        (Told(80, 90, 103, 104), Told(90), sides.MOST_ROUNDS),
+    ],
+)
+def test_rounds_go_on_as_long_as_it_is_open_who_is_faster(
+    wall: Told, span: Told, rounds: int
+) -> None:
+    times = sides.timed(lambda x: x, lambda x: None, Runs((X,), {}, False), span, 1e-6, 1.0, wall)
+    assert times.rounds == wall.read == span.read == rounds
