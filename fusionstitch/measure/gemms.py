@@ -21,6 +21,20 @@ DTYPES = ("f32", "bf16")
 EXTENTS = (16, 64, 256, 1024)
 #: Batched products: (batch, m, n, k).
 BATCHED = ((8, 32, 32, 16), (64, 32, 32, 64), (64, 128, 128, 64), (512, 128, 128, 16))
+#: Rows by a small matrix, and small matrices by each other, in great numbers: (batch, m, n, k).
+MANY = (
+    *((1, 1 << 20, 3, 3), (1, 1 << 20, 4, 4), (1, 1 << 18, 16, 16), (1, 1 << 17, 64, 64)),
+    *((1, 1 << 18, 8, 64), (1, 1 << 18, 64, 8), (1, 1 << 16, 4, 256), (1, 1 << 14, 16, 1024)),
+    *((1 << 17, 3, 3, 3), (1 << 17, 4, 4, 4), (1 << 15, 8, 8, 8), (1 << 13, 16, 16, 16)),
+    *((1 << 12, 32, 32, 32), (1 << 10, 64, 64, 64), (1 << 14, 3, 16, 3), (1 << 14, 16, 4, 16)),
+)
+#: Small results of long contractions, as of sums over rows.
+LONG = (
+    *((1, 3, 3, 1 << 20), (1, 8, 8, 1 << 20), (1, 16, 16, 1 << 17), (1, 64, 64, 1 << 16)),
+    *((1, 4, 64, 1 << 18), (1, 16, 256, 1 << 16), (1, 128, 128, 1 << 14), (1, 7, 7, 150_001)),
+    *((1, 8, 8, 1 << 14), (1, 64, 64, 1 << 13), (1, 256, 256, 1 << 15), (1, 32, 8, 100_003)),
+    *((12, 7, 7, 1 << 17), (64, 8, 8, 1 << 13), (1 << 10, 4, 4, 1 << 12), (256, 16, 16, 512)),
+)
 
 
 @dataclass(frozen=True)
@@ -68,3 +82,10 @@ def grid() -> Iterator[Gemm]:
     for (m, n, k), dtype, layout in itertools.product(shapes, DTYPES, LAYOUTS[1:]):
         if 64 in (m, n) and 16 not in (m, n):
             yield Gemm(dtype, m, n, k, layout=layout)
+    for dtype in DTYPES:
+        for batch, m, n, k in MANY:
+            yield Gemm(dtype, m, n, k, batch)
+        for batch, m, n, k in LONG:
+            yield Gemm(dtype, m, n, k, batch, layout="tn")
+    for batch, m, n, k in LONG:
+        yield Gemm("f32", m, n, k, batch, layout="nt")
