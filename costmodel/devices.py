@@ -47,8 +47,8 @@ class Device:
     another one. `parameter_bytes` bounds the parameters of one kernel.
 
     A grid barrier takes `grid_barrier_us` with one block per multiprocessor and `barrier_block_us`
-    more for each further one. A block that has written takes `arrive_us` to arrive at a counter, and
-    `wait_us` to wait for what has come long ago. From where one block begins to arrive to where
+    more for each further one. A block that has written takes `arrive_us` to arrive at a counter,
+    and `wait_us` to wait for what has come long ago. From where one block begins to arrive to where
     another one has waited for it takes `signal_us`, wherever the two are
     (`benchmarks/counters.py`). T threads per multiprocessor, with one load of 16 bytes in flight
     each, draw a share 1 - exp(-T / `bandwidth_threads`) of the bandwidth. `cluster_limit` is how
