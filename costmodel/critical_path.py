@@ -17,7 +17,7 @@ from fusionstitch.costmodel.kernel_cost import Arrival, Await, Step
 @dataclass(frozen=True)
 class Links:
     """Microseconds of arriving; of waiting for what has come long ago; and from where the last of
-    so many blocks has arrived at a counter to where another one has waited for them."""
+    so many blocks that arrive at a counter has done so to where another one has waited for it."""
 
     arrive_us: float
     wait_us: float
@@ -26,8 +26,10 @@ class Links:
 
 @dataclass
 class _Counter:
-    """When blocks have arrived, and which ones; and who waits for how many since when."""
+    """How many `blocks` ever arrive; when they have arrived, and which ones; and who waits for how
+    many since when."""
 
+    blocks: int = 0
     arrived: list[tuple[float, int]] = field(default_factory=list)
     waiting: list[tuple[int, int, float]] = field(default_factory=list)
 
@@ -35,7 +37,7 @@ class _Counter:
 def critical_us(blocks: Sequence[Sequence[Step]], phases: Sequence[float], links: Links) -> float:
     """Until the last block has ended, where each takes so long for each of the phases once. A block
     that waits for ever, which no kernel has, ends there."""
-    counters: dict[int, _Counter] = {}
+    counters = _counters(blocks)
     places = [0] * len(blocks)
     ready = [(0.0, block) for block in range(len(blocks))]
     last = 0.0
@@ -48,7 +50,7 @@ def critical_us(blocks: Sequence[Sequence[Step]], phases: Sequence[float], links
         for number in range(one.arrivals - 1, -1, -1):
             time, other = arrived[number]
             if other != block:
-                return max(own, time + links.signal_us(one.arrivals))
+                return max(own, time + links.signal_us(counters[one.counter].blocks))
         return own
 
     while ready:  # in the order of time: arrivals at a counter are, too
@@ -63,7 +65,7 @@ def critical_us(blocks: Sequence[Sequence[Step]], phases: Sequence[float], links
             if ready and ready[0][0] < now:
                 heappush(ready, (now, block))
                 break
-            counter = counters.setdefault(step.counter, _Counter())
+            counter = counters[step.counter]
             if isinstance(step, Arrival):
                 places[block] += 1
                 now += links.arrive_us
@@ -82,3 +84,14 @@ def critical_us(blocks: Sequence[Sequence[Step]], phases: Sequence[float], links
                 now = waited(block, step, now)
         last = max(last, now)
     return last
+
+
+def _counters(blocks: Sequence[Sequence[Step]]) -> dict[int, _Counter]:
+    found: dict[int, _Counter] = {}
+    for steps in blocks:
+        for step in steps:
+            if not isinstance(step, int):
+                found.setdefault(step.counter, _Counter())
+        for number in {step.counter for step in steps if isinstance(step, Arrival)}:
+            found[number].blocks += 1
+    return found

@@ -56,8 +56,8 @@ def links(device: Device, blocks: int) -> Links:
     the longer it takes, up to where all wait for all, which is a barrier of the grid."""
     more = (_between_us(device, blocks) - device.signal_us) / max(1, blocks - 1)
 
-    def signal_us(arrivals: int) -> float:
-        return device.signal_us + more * (min(arrivals, blocks) - 1) - device.arrive_us
+    def signal_us(arriving: int) -> float:
+        return device.signal_us + more * (arriving - 1) - device.arrive_us
 
     return Links(device.arrive_us, device.wait_us, signal_us)
 

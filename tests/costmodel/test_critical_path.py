@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,7 +21,7 @@ from fusionstitch.costmodel.kernel_cost import (
     PhaseCost,
     Step,
 )
-from fusionstitch.costmodel.kernel_time import cost_us
+from fusionstitch.costmodel.kernel_time import cost_us, links
 
 H200 = device("h200")
 ARRIVE, WAIT, SIGNAL = 0.5, 0.25, 1.0
@@ -142,3 +145,50 @@ def test_a_phase_of_some_blocks_has_their_multiprocessors_alone() -> None:
     )
     ratio = (cost_us(few, H200) - 2) / (cost_us(all_, H200) - 2)
     assert ratio == pytest.approx(4, rel=0.1)
+
+
+# ---- the model against measured kernels ----------------------------------------------------------
+
+MEASURED = pathlib.Path(__file__).parents[2] / "benchmarks/results/h200-2026-11-28-counters.json"
+
+
+def measured() -> dict[str, float]:
+    """Microseconds of hand-written kernels without phases (`benchmarks/counters.py`)."""
+    return {row["name"]: row["us"] for row in json.loads(MEASURED.read_text())["rows"]}
+
+
+def modelled(blocks: Sequence[Sequence[Step]], grid: int = 132) -> float:
+    return critical_us(blocks, [], links(H200, grid))
+
+
+def rounds(count: int, *steps: Callable[[int], Step]) -> tuple[Step, ...]:
+    return tuple(step(n) for n in range(1, count + 1) for step in steps)
+
+
+def test_blocks_that_wait_by_turns_take_what_was_measured() -> None:
+    first = rounds(100, lambda n: Arrival(0), lambda n: Await(1, n))
+    second = rounds(100, lambda n: Await(0, n), lambda n: Arrival(1))
+    us = modelled([first, second]) / 200
+    assert us == pytest.approx(measured()["1 to 1, from block 0 to each other"], rel=0.02)
+
+
+@pytest.mark.parametrize("grid", [8, 132])
+def test_a_chain_and_a_wavefront_take_what_was_measured(grid: int) -> None:
+    def block(number: int, again: bool) -> tuple[Step, ...]:
+        before = number - 1 if number else grid - 1
+        late = 0 if number else 1  # the first one waits for the last one of the round before
+        waits: list[Callable[[int], Step]] = [lambda n: Await(before, n - late)]
+        return rounds(20, *(waits if number or again else []), lambda n: Arrival(number))
+
+    chain = modelled([block(n, again=True) for n in range(grid)], grid) / grid / 20
+    assert chain == pytest.approx(measured()[f"chain of {grid} blocks, a block"], rel=0.15)
+    step = modelled([block(n, again=False) for n in range(grid)], grid) / (grid + 19)
+    assert step == pytest.approx(measured()[f"wavefront of {grid} blocks, a step"], rel=0.15)
+
+
+def test_one_that_waits_for_many_takes_no_less_than_was_measured() -> None:
+    """Barriers of the grid are priced by what lies around them in whole kernels, too."""
+    centre = rounds(10, lambda n: Arrival(0), lambda n: Await(1, 131 * n))
+    others = [rounds(10, lambda n: Await(0, n), lambda n: Arrival(1))] * 131
+    us = modelled([centre, *others]) / 10
+    assert 1 < us / measured()["1 to 131 and all back"] < 1.4
