@@ -448,10 +448,7 @@ class _Walk(Visits):
                 inner.values[name] = outer.value(argument)
         self.names = inner
         self.chain.settle()
-        if id(one) in self.syncing:
-            self.synced(function.body)
-        else:
-            self.body(function.body)
+        self.body(function.body)
         self.chain.settle()
         self.names = outer
 

@@ -12,10 +12,10 @@ from fusionstitch.codegen.count.kernel_cost import cost
 from fusionstitch.codegen.count.tallies import count
 from fusionstitch.codegen.count.tally import Accesses
 from fusionstitch.codegen.index_maps.index import variable
-from fusionstitch.codegen.ir.expressions import BLOCK, infix, number
+from fusionstitch.codegen.ir.expressions import BLOCK, Integer, infix, number
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.memory import Memory
-from fusionstitch.codegen.ir.statements import Branch, For, If, Statement
+from fusionstitch.codegen.ir.statements import Branch, For, If, Skip, Statement
 from fusionstitch.codegen.ir.types import INT
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.kernel_cost import Arrival, Await, KernelCost, Step
@@ -24,12 +24,13 @@ from fusionstitch.runtime import emulate
 from fusionstitch.runtime.counters import Counters
 from tests.codegen.counter_cases import RIGHT
 from tests.codegen.grown_counters import examples, lowered
-from tests.codegen.regions import _Memory as Words
+from tests.codegen.regions import counters_of
 from tests.codegen.synchronised import (
     BEGIN,
     ELEMENTS,
     GRID,
     THREADS,
+    B,
     T,
     arrive,
     at,
@@ -59,20 +60,43 @@ def us(*body: Statement) -> float:
     return cost_us(priced(kernel(*BEGIN, *body)), H200)
 
 
+N = variable("n", 3)
+TAKEN = at("x", N * THREADS + T)
+
+
+def three(*body: Statement) -> For:
+    return For(INT, "n", number(0), number(3), body=body)
+
+
+def made(element: int = 0) -> Statement:
+    return put("between", N * THREADS + T, at("x", T + element * THREADS))
+
+
+def of(block: int, *body: Statement) -> If:
+    """What one block does."""
+    return If(infix("==", BLOCK, block), None, body)
+
+
+#: Block 0 makes three tiles, for the first of which each of the others waits before it writes.
+WRITES = (wait(0, 1), put("out", B * THREADS + T, at("x", T)))
+SIDES = kernel(
+    *BEGIN, If(infix("<", BLOCK, 1), None, (three(made(), arrive(N)),), (Branch(None, WRITES),))
+)
+
+
 # ---- what is counted -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def counted(host_compiler: str) -> list[tuple[Lowered, Counters]]:
     """Kernels, and what the emulator sees them do."""
-    kernels = [*KERNELS.values(), *(lowered(one) for one in examples(COUNTED))]
+    kernels = [*KERNELS.values(), SIDES, *(lowered(one) for one in examples(COUNTED))]
     texts = [printed(one) for one in kernels]
-    found = []
-    for one, text, artifact in zip(kernels, texts, emulate.build(texts, counted=True), strict=True):
-        shapes = (*text.outputs, *text.scratch)
-        memory = [Words(X.shape, X.dtype, X), *(Words(s.dims, np.float32) for s in shapes)]
-        found.append((one, emulate.counters(artifact, [each.address for each in memory])))
-    return found
+    built = emulate.build(texts, counted=True)
+    return [
+        (one, counters_of(text, artifact, [X]))
+        for one, text, artifact in zip(kernels, texts, built, strict=True)
+    ]
 
 
 def accessed(each: Accesses) -> dict[tuple[str, int], int]:
@@ -115,22 +139,6 @@ def test_every_kernel_with_counters_has_steps_and_a_price() -> None:
 
 # ---- steps ---------------------------------------------------------------------------------------
 
-N = variable("n", 3)
-TAKEN = at("x", N * THREADS + T)
-
-
-def three(*body: Statement) -> For:
-    return For(INT, "n", number(0), number(3), body=body)
-
-
-def made(element: int = 0) -> Statement:
-    return put("between", N * THREADS + T, at("x", T + element * THREADS))
-
-
-def of(block: int, *body: Statement) -> If:
-    """What one block does."""
-    return If(infix("==", BLOCK, block), None, body)
-
 
 def is_of(block: int, step: Step, cost: KernelCost) -> bool:
     """Whether a step is a phase of one block alone."""
@@ -163,13 +171,19 @@ def test_blocks_have_the_steps_of_their_roles() -> None:
 
 
 def test_sides_of_a_branch_are_different_phases() -> None:
-    both = If(infix("<", BLOCK, 1), None, (three(made(), arrive(N)),))
-    both = If(both.condition, None, both.body, (Branch(None, (wait(0, 1), made(1))),))
-    found = priced(kernel(*BEGIN, both))
+    found = priced(SIDES)
     first, *others = (set(without_begin(steps)) for steps in found.steps)
     assert all(own == others[0] for own in others)
     own = [step for step in others[0] - first if isinstance(step, int)]
     assert {found.phases[step].blocks for step in own} == {GRID - 1}
+
+
+def test_iterations_that_are_skipped_have_no_steps_and_others_have_theirs() -> None:
+    late = Skip(infix("<", Integer(N), 1))
+    found = priced(kernel(*BEGIN, of(0, three(late, made(), arrive(N)))))
+    role = [step for step in without_begin(found.steps[0]) if step not in found.steps[1]]
+    entered, makes, *_ = role
+    assert role == [entered, makes, Arrival(1), makes, Arrival(2)]
 
 
 # ---- prices --------------------------------------------------------------------------------------
