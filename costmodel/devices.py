@@ -47,7 +47,10 @@ class Device:
     another one. `parameter_bytes` bounds the parameters of one kernel.
 
     A grid barrier takes `grid_barrier_us` with one block per multiprocessor and `barrier_block_us`
-    more for each further one. T threads per multiprocessor, with one load of 16 bytes in flight
+    more for each further one. A block that has written takes `arrive_us` to arrive at a counter,
+    and `wait_us` to wait for what has come long ago. From where one block begins to arrive to where
+    another one has waited for it takes `signal_us`, wherever the two are
+    (`benchmarks/counters.py`). T threads per multiprocessor, with one load of 16 bytes in flight
     each, draw a share 1 - exp(-T / `bandwidth_threads`) of the bandwidth. `cluster_limit` is how
     many blocks may share their shared memory on every device of the architecture; 1: none can.
 
@@ -97,6 +100,9 @@ class Device:
     paper_launch_us: float
     grid_barrier_us: float
     barrier_block_us: float
+    arrive_us: float
+    wait_us: float
+    signal_us: float
     bandwidth_threads: float
     loop_call_us: float
     loop_turn_us: float

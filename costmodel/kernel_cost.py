@@ -72,7 +72,7 @@ class PhaseCost:
     goes between L2 and the multiprocessors, and what is in `again`, too, where caches are too
     small. Accesses of threads: `accesses` of global memory, in `sectors`, and those `near`. The
     other amounts are those of `Path`, of all threads together; `flops64` and `tensor_flops` are in
-    FLOPs."""
+    FLOPs. `blocks` is how many blocks go through it, 0 for all."""
 
     path: Path
     outside: int = 0
@@ -92,6 +92,7 @@ class PhaseCost:
     products: int = 0
     turns: int = 1
     grid_barriers: int = 0
+    blocks: int = 0
 
     def __repr__(self) -> str:
         return brief(
@@ -100,11 +101,32 @@ class PhaseCost:
         )
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """A block arrives at a counter, by its number."""
+
+    counter: int
+
+
+@dataclass(frozen=True)
+class Await:
+    """A block waits until so many have arrived at a counter. A barrier of the grid is an arrival of
+    each block, and a wait for all of them."""
+
+    counter: int
+    arrivals: int
+
+
+#: What a block does: a phase, by its number, or what it does at a counter.
+Step = int | Arrival | Await
+
+
 @dataclass(frozen=True, repr=False)
 class KernelCost:
     """A kernel of `blocks` of `threads`; `registers` are per thread, `shared_bytes` per block, and
     `footprint` are the bytes of global memory that it touches at all. Of a thread's own arrays the
-    share `spilled`, so many bytes, has no registers."""
+    share `spilled`, so many bytes, has no registers. `steps` are those of each block, one after the
+    other; without them all blocks go through all phases."""
 
     phases: tuple[PhaseCost, ...]
     blocks: int
@@ -114,6 +136,7 @@ class KernelCost:
     footprint: int
     spilled: float = 0.0
     spilled_bytes: int = 0
+    steps: tuple[tuple[Step, ...], ...] = ()
 
     @property
     def outside(self) -> int:

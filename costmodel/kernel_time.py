@@ -2,15 +2,18 @@
 
 A phase has a way that its slowest thread goes, amounts that multiprocessors issue, and bytes that
 move. They overlap in part. A grid that does not fill the device has a part of it only, and one of
-more blocks than fit at once goes its way several times.
+more blocks than fit at once goes its way several times. Where blocks wait for each other by
+counters, phases are side by side (`critical_path.py`), and units of the device are shared by all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fusionstitch.costmodel.bandwidth import latency_us
+from fusionstitch.costmodel.critical_path import Links, critical_us
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import barrier_us
 from fusionstitch.costmodel.kernel_cost import ISSUED, PRICED, KernelCost, Path, PhaseCost
@@ -36,12 +39,40 @@ def cost_us(
     prices, blocks = device.prices, cost.blocks
     started = device.launch_us + latency_us(device) + prices.start_us
     started += prices.block_us * blocks / device.sm_count
-    between = barrier_us(device, blocks) + prices.phase_us if blocks > 1 else 0.0
-    return (
-        started
-        + sum(phases_us(cost, device, missed, crowded))
-        + between * sum(phase.grid_barriers for phase in cost.phases)
-    )
+    phases = tuple(phases_us(cost, device, missed, crowded))
+    if cost.steps:
+        return started + _side_by_side_us(cost, phases, device, missed)
+    between = _between_us(device, blocks)
+    return started + sum(phases) + between * sum(phase.grid_barriers for phase in cost.phases)
+
+
+def _between_us(device: Device, blocks: int) -> float:
+    """What a barrier of so many blocks takes, and what comes with it."""
+    return barrier_us(device, blocks) + device.prices.phase_us if blocks > 1 else 0.0
+
+
+def links(device: Device, blocks: int) -> Links:
+    """What blocks of a grid of so many take to wait for each other. The more arrive at a counter,
+    the longer it takes, up to where all wait for all, which is a barrier of the grid."""
+    more = (_between_us(device, blocks) - device.signal_us) / max(1, blocks - 1)
+
+    def signal_us(arriving: int) -> float:
+        return device.signal_us + more * (arriving - 1) - device.arrive_us
+
+    return Links(device.arrive_us, device.wait_us, signal_us)
+
+
+def _side_by_side_us(
+    cost: KernelCost, phases: Sequence[float], device: Device, missed: float
+) -> float:
+    """Phases of blocks that wait for each other: the longest path through them, or what a unit of
+    the device takes for all of them."""
+    each = [us / max(1, phase.turns) for us, phase in zip(phases, cost.phases, strict=True)]
+    busy = [0.0, 0.0, 0.0]
+    for phase in cost.phases:
+        _, *rates = parts_us(phase, cost, device, missed)
+        busy = [sum_ + max(1, phase.turns) * us for sum_, us in zip(busy, rates, strict=True)]
+    return max(critical_us(cost.steps, each, links(device, cost.blocks)), *busy)
 
 
 def least_us(work: Work, device: Device) -> float:
@@ -94,11 +125,12 @@ def phases_us(
     """Microseconds of each phase in all its turns, without the barriers between them."""
     prices = device.prices
     for phase in cost.phases:
-        way, *rates = parts_us(phase, cost, device, missed)
+        own = replace(cost, blocks=phase.blocks) if phase.blocks else cost
+        way, *rates = parts_us(phase, own, device, missed)
         if crowded:
             slots = cost.threads * _slots(phase.path, prices)
             way = max(way, slots / device.lanes / device.cycles_per_us)
-        power = prices.overlap * _independent(phase, cost, device) ** prices.independent
+        power = prices.overlap * _independent(phase, own, device) ** prices.independent
         yield phase.turns * float((way**power + max(rates) ** power) ** (1 / power))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from fusionstitch.codegen.count.tally import Phase, Tally
@@ -26,19 +27,22 @@ def cost(tally: Tally, lowered: Lowered) -> KernelCost:
         footprint=sum(touched.values()),
         spilled=tally.spilled,
         spilled_bytes=tally.spilled_bytes,
+        steps=tally.steps,
     )
 
 
 def _phases(tally: Tally, lowered: Lowered) -> Iterator[PhaseCost]:
     """An input comes from DRAM once, and an output goes there once; scratch stays in L2."""
     far = {b.name for b in lowered.buffers if b.memory in (Memory.INPUT, Memory.OUTPUT)}
-    for phase in tally.phases:
+    going = Counter(step for own in tally.steps for step in set(own) if isinstance(step, int))
+    for number, phase in enumerate(tally.phases):
         both = (*phase.read.items(), *phase.written.items())
-        yield _phase(phase, sum(one.bytes for name, one in both if name in far))
+        outside = sum(one.bytes for name, one in both if name in far)
+        yield _phase(phase, outside, going[number])
         far -= {name for name, _ in both}
 
 
-def _phase(phase: Phase, outside: int) -> PhaseCost:
+def _phase(phase: Phase, outside: int, blocks: int) -> PhaseCost:
     accesses = (*phase.loads.items(), *phase.stores.items())
     own = phase.instructions
     visited = (*phase.read.values(), *phase.written.values())
@@ -61,4 +65,5 @@ def _phase(phase: Phase, outside: int) -> PhaseCost:
         products=own.products,
         turns=phase.turns,
         grid_barriers=phase.barriers.get(Scope.GRID, 0),
+        blocks=blocks,
     )

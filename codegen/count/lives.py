@@ -8,11 +8,11 @@ takes over its registers one by one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.ir.expressions import Element, Name
-from fusionstitch.codegen.ir.statements import Array, Assign, Group, Statement
+from fusionstitch.codegen.ir.statements import Array, Assign, Statement
 from fusionstitch.codegen.ir.walk import every, names
 
 
@@ -25,15 +25,6 @@ class Lives:
     born: list[int]
     moved: list[int]
     dead: list[int]
-
-
-def in_order(body: Iterable[Statement]) -> Iterator[Statement]:
-    """The statements of a frame: those of groups are its own."""
-    for one in body:
-        if isinstance(one, Group):
-            yield from in_order(one.body)
-        else:
-            yield one
 
 
 def lives(body: Sequence[Statement]) -> Lives | None:

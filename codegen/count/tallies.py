@@ -1,7 +1,8 @@
 """Counts what a kernel does, by a walk through its statements.
 
 Every statement is met once, with how often it runs. A function of the kernel's own is walked
-through at each of its calls.
+through at each of its calls. Grid barriers end phases; where blocks wait for each other by
+counters, each arrival and wait does, too, and so do ends of frames around them.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from typing import Any
 from fusionstitch.codegen.count import chains
 from fusionstitch.codegen.count.amounts import Amounts
 from fusionstitch.codegen.count.axes import Axis
+from fusionstitch.codegen.count.block_steps import block_steps, followed
 from fusionstitch.codegen.count.conditions import Condition, below_zero, turns
 from fusionstitch.codegen.count.factors import Factor
-from fusionstitch.codegen.count.lives import in_order, lives
+from fusionstitch.codegen.count.lives import lives
 from fusionstitch.codegen.count.reading import Names, Place
 from fusionstitch.codegen.count.tally import Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
 from fusionstitch.codegen.count.visits import Visits
+from fusionstitch.codegen.ir.blocks import Place as At
+from fusionstitch.codegen.ir.counters import has_counters
 from fusionstitch.codegen.ir.expressions import (
     Arithmetic,
     Element,
@@ -53,7 +57,7 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 from fusionstitch.codegen.ir.types import PointerTo
-from fusionstitch.codegen.ir.walk import every
+from fusionstitch.codegen.ir.walk import every, in_order
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.kernel_cost import Path
 from fusionstitch.costmodel.kernel_time import path_cycles
@@ -77,6 +81,7 @@ def count(lowered: Lowered, device: Device, trips: int = 1) -> Tally:
         shared=lowered.shared,
         upper=walk.upper,
         sampled=walk.sampled,
+        steps=block_steps(walk.program, walk.ends) if walk.program else (),
     )
 
 
@@ -87,6 +92,11 @@ class _Walk(Visits):
         super().__init__(lowered, device)
         self.trips, self.turns = trips, 1
         self.meets = _meets_grid(lowered.body)
+        self.program = followed(lowered) if has_counters(lowered) else None
+        self.syncing = self.program.syncing if self.program else frozenset[int]()
+        #: where it stands, and the phases by where they end, if blocks wait by counters
+        self.place: At = ()
+        self.ends: dict[At, int] = {}
         self.functions = {function.name: function for function in lowered.functions}
         self.loops = self.grid.number
         self.phases: list[Phase] = []
@@ -96,8 +106,11 @@ class _Walk(Visits):
             item = buffer.type.bytes
             known = (buffer.name, item * buffer.size)
             self.names.places[buffer.name] = Place(buffer.memory, item, buffers=(known,))
-        self.body(self.lowered.body)
-        self.close()
+        if self.syncing:
+            self.synced(self.lowered.body)
+        else:
+            self.body(self.lowered.body)
+            self.close()
         return tuple(self.phases)
 
     def close(self) -> None:
@@ -108,11 +121,27 @@ class _Walk(Visits):
         self.chain = chains.Chain()
         self.now, self.path = Amounts(), Path()
 
-    def body(self, body: Sequence[Statement]) -> None:
+    def part(self, place: At) -> None:
+        """Ends a phase where blocks come to a place, unless there is nothing in it."""
+        self.place = place
+        if any(vars(self.path).values()) or self.chain.last or self.now.barriers:
+            self.ends[place] = len(self.phases)
+            self.close()
+
+    def synced(self, body: Sequence[Statement], side: int = 0) -> None:
+        """A frame in which blocks arrive or wait, or a side of one."""
+        outer = self.place
+        self.body(body, side)
+        self.part((*outer, side, sum(1 for _ in in_order(body)) + 1))
+        self.place = outer
+
+    def body(self, body: Sequence[Statement], side: int = 0) -> None:
         """A frame; what a `Skip` leaves out, it leaves out to its end."""
-        outer, own = self.runs, tuple(in_order(body))
+        outer, place, own = self.runs, self.place, tuple(in_order(body))
         found = lives(own)
         for number, one in enumerate(own):
+            if id(one) in self.syncing:
+                self.part((*place, side, number + 1))
             if found:
                 self.pressure.array(found.born[number] - found.moved[number])
             handler = _STATEMENTS.get(type(one))
@@ -120,7 +149,7 @@ class _Walk(Visits):
                 handler(self, one)
             if found:
                 self.pressure.arrays += found.moved[number] - found.dead[number]
-        self.runs = outer
+        self.runs, self.place = outer, place
 
     # ---- variables -------------------------------------------------------------------------------
 
@@ -229,7 +258,8 @@ class _Walk(Visits):
         self.wait()
         self.chain.settle()
         if one.scope is Scope.GRID:
-            self.close()
+            if not self.syncing:
+                self.close()
         elif one.scope is Scope.CLUSTER:
             self.path.meetings += 1
         else:
@@ -254,7 +284,25 @@ class _Walk(Visits):
         self.turned(one.body, self.trips)
         self.runs = outer
 
+    def roles(self, one: If) -> None:
+        """A branch whose sides are phases of their own: of some blocks."""
+        outer = left = self.runs
+        if one.given:
+            self.let(one.given)
+        found = self.where(one.condition)
+        self.synced(one.body)
+        for side, other in enumerate(one.others, start=1):
+            self.runs = left
+            self.otherwise(found)
+            left = self.runs
+            found = self.where(other.condition) if other.condition else []
+            self.synced(other.body, side)
+        self.runs = outer
+
     def branches(self, one: If) -> None:
+        if id(one) in self.syncing:
+            self.roles(one)
+            return
         outer = self.runs
         if one.given:
             self.let(one.given)
@@ -344,7 +392,7 @@ class _Walk(Visits):
         self, body: Sequence[Statement], most: int, unroll: int = 0, variable: str = ""
     ) -> None:
         """The body of a loop of so many turns at most."""
-        if self.meets and _meets_grid(body):
+        if (self.meets and _meets_grid(body)) or self.syncs(body):
             self.in_phases(body, most)
             return
         begun, before, sides = self.pressure.begun, self.path, self.sides
@@ -364,11 +412,19 @@ class _Walk(Visits):
         """The body of a loop with grid barriers, whose phases are its own: what lies before the
         first in a turn and after the last of the turn before are said to be two."""
         outer = self.turns
-        self.close()
-        self.turns = outer * turns
-        self.body(body)
-        self.close()
+        if self.syncing:
+            self.turns = outer * turns
+            self.synced(body)
+        else:
+            self.close()
+            self.turns = outer * turns
+            self.body(body)
+            self.close()
         self.turns = outer
+
+    def syncs(self, body: Sequence[Statement]) -> bool:
+        """Whether blocks arrive or wait inside."""
+        return any(id(one) in self.syncing for one in body)
 
     def call(self, one: Call) -> None:
         for argument in one.arguments:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.costmodel.kernel_cost import Again, Path
+from fusionstitch.costmodel.kernel_cost import Again, Path, Step
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class Tally:
     """A kernel, phase by phase. `in_flight` are the most loads of one thread that wait for nothing
     but each other's memory, `registers` an estimate per thread,
     `spilled` the share of what its arrays hold that has none, and the bytes of that; `shared` are
-    the bytes of a block.
+    the bytes of a block. `steps` are those of each block, where they wait for each other by
+    counters.
 
     It is exact unless `upper`: then conditions on data were taken for true, so nothing is more than
     what it says; or `sampled`: then some conditions were asked of a part of the executions only, or
@@ -92,6 +93,7 @@ class Tally:
     shared: int
     upper: bool
     sampled: bool
+    steps: tuple[tuple[Step, ...], ...] = ()
 
     @property
     def loads(self) -> Accesses:

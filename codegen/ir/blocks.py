@@ -26,7 +26,6 @@ from fusionstitch.codegen.ir.statements import (
     Barrier,
     Body,
     For,
-    Group,
     If,
     Invoke,
     Leave,
@@ -39,8 +38,10 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import PointerTo
 from fusionstitch.codegen.ir.values import holds, value
-from fusionstitch.codegen.ir.walk import names
+from fusionstitch.codegen.ir.walk import in_order, names
 
+#: Where a statement is: of each frame around it the side, and its number there from 1 on.
+Place = tuple[int, ...]
 #: The counter of barriers of the grid: each block arrives at an element of its own of it.
 BARRIERS = ""
 #: Arrivals and waits that are followed at most, of all blocks once for each block: some seconds.
@@ -79,7 +80,7 @@ class Steps:
 
 def steps_of(program: Program, block: int) -> Steps:
     """What a block does. Raises Unknown where that is not known."""
-    walk = _Walk(program, block)
+    walk = Walk(program, block)
     walk.body(program.kernel.body)
     return Steps(tuple(walk.syncs), tuple(dict.fromkeys(walk.touched)))
 
@@ -92,7 +93,7 @@ class _Ended(Exception):
         self.leaves = leaves
 
 
-class _Walk:
+class Walk:
     """What one block does, statement by statement."""
 
     def __init__(self, program: Program, block: int):
@@ -101,6 +102,7 @@ class _Walk:
         self.syncs: list[Sync] = []
         self.touched: list[Touched] = []
         self.arrivals = self.barriers = 0
+        self.place: Place = ()
         own = between(0, program.kernel.block - 1)
         self.known: dict[str, Elements | None] = {THREAD.name: own, BLOCK.name: Elements(block)}
         #: the memory that names stand for here: those of buffers, parameters and pointers
@@ -114,14 +116,24 @@ class _Walk:
         #: whether what is around in that loop may not hold
         self.unsure = False
 
-    def body(self, body: Body) -> None:
-        for one in body:
+    def body(self, body: Body, side: int = 0) -> None:
+        """A frame's statements, or those of a side of it."""
+        outer, number = self.place, 0
+        for number, one in enumerate(in_order(body), start=1):
+            self.place = (*outer, side, number)
+            if id(one) in self.program.syncing:
+                self.until()
             self.statement(one)
+        self.place = (*outer, side, number + 1)
+        self.until()
+        self.place = outer
+
+    def until(self) -> None:
+        """The block comes to the place of a statement at which blocks synchronise, or inside of
+        which they do, or to the end of a frame."""
 
     def statement(self, one: Statement) -> None:
-        if isinstance(one, Group):
-            self.body(one.body)
-        elif isinstance(one, For):
+        if isinstance(one, For):
             self.counted(one)
         elif isinstance(one, While):
             if id(one) in self.program.syncing:
@@ -207,10 +219,8 @@ class _Walk:
         if one.given:
             self.statement(one.given)
         unsure = False
-        for condition, body in (
-            (one.condition, one.body),
-            *((other.condition, other.body) for other in one.others),
-        ):
+        sides = [(one.condition, one.body), *((o.condition, o.body) for o in one.others)]
+        for side, (condition, body) in enumerate(sides):
             for access in self.program.reads([condition] if condition else []):
                 self.touch(access, one)
             found = holds(condition, self.known) if condition else True
@@ -219,12 +229,12 @@ class _Walk:
             unsure = unsure or found is None
             if unsure and id(one) in self.program.syncing:
                 raise Unknown("whether blocks synchronise is not known", one)
-            self.where(condition, body, unsure)
+            self.where(condition, body, side, unsure)
             if found:
                 return
 
-    def where(self, condition: Expr | None, body: Body, unsure: bool) -> None:
-        """A body for those for whom a condition holds; `unsure`: which may be none."""
+    def where(self, condition: Expr | None, body: Body, side: int, unsure: bool) -> None:
+        """A side for those for whom a condition holds; `unsure`: which may be none."""
         before, outer = self.known, self.unsure
         self.known, self.unsure = dict(before), outer or unsure
         if isinstance(condition, Infix) and condition.operator == "<":
@@ -236,7 +246,7 @@ class _Walk:
                 same = (n for n, other in self.alias.items() if other == name)
                 self.known |= dict.fromkeys((name, *same), own.below(limit.alone))
         try:
-            self.body(body)
+            self.body(body, side)
         finally:
             self.known, self.unsure = before, outer
 
@@ -267,8 +277,9 @@ class _Walk:
 
     def iterations(self, one: For, start: int, stop: int) -> None:
         outer, self.inside = self.inside, True
+        place = self.place
         for number in range(start, stop - 1, -1) if one.down else range(start, stop, one.step):
-            self.known[one.variable] = Elements(number)
+            self.known[one.variable], self.place = Elements(number), place
             try:
                 self.body(one.body)
             except _Ended as ended:

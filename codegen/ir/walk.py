@@ -156,6 +156,15 @@ def statements(body: Iterable[Statement]) -> Iterator[Statement]:
             stack += reversed(inside(one))
 
 
+def in_order(body: Iterable[Statement]) -> Iterator[Statement]:
+    """The statements of a frame: those of groups are its own."""
+    for one in body:
+        if isinstance(one, Group):
+            yield from in_order(one.body)
+        else:
+            yield one
+
+
 def with_bodies(one: Statement, new: Callable[[Body], Body]) -> Statement:
     """A statement with what is inside of it replaced, each body as a whole."""
     if isinstance(one, If):

@@ -131,8 +131,8 @@ class _Calibration:
         kept = "those of the profile there was" if self.known else f"the {NEAREST}'s"
         measured = (
             f"fusionstitch calibrate on one {meter.name}, {datetime.date.today().isoformat()}, "
-            f"{versions()}. Limits are the driver's; the tensor rate, what loops cost, "
-            f"instructions, registers, prices and XLA's kernels are {kept}."
+            f"{versions()}. Limits are the driver's; the tensor rate, what loops and "
+            f"counters cost, instructions, registers, prices and XLA's kernels are {kept}."
         )
         return dataclasses.replace(
             profile,

@@ -115,11 +115,7 @@ class Built:
 
     def counters(self, case: Case) -> Counters:
         """What a run of a counted kernel did."""
-        kernel = self.kernels[case]
-        own = (*kernel.outputs, *kernel.scratch)
-        memory = [_Memory(a.shape, a.dtype, a) for a in case.args]
-        memory += [_Memory(s.dims, NUMPY_DTYPES[s.dtype]) for s in own]
-        return emulate.counters(self.artifacts[case], [m.address for m in memory])
+        return counters_of(self.kernels[case], self.artifacts[case], case.args)
 
     def barriers(self, case: Case, ignoring: str = "") -> list[str]:
         """The places of the barriers that a run of a checked kernel meets, one of which the checks
@@ -161,6 +157,13 @@ def build(cases: Iterable[Case], counted: bool = False) -> Built:
     artifacts = emulate.build(list(built.kernels.values()), counted=counted)
     built.artifacts = dict(zip(built.kernels, artifacts, strict=True))
     return built
+
+
+def counters_of(kernel: Kernel, artifact: Artifact, args: Sequence[np.ndarray]) -> Counters:
+    """What a run of a kernel did that was built to be counted."""
+    memory = [_Memory(a.shape, a.dtype, a) for a in args]
+    memory += [_Memory(s.dims, NUMPY_DTYPES[s.dtype]) for s in (*kernel.outputs, *kernel.scratch)]
+    return emulate.counters(artifact, [m.address for m in memory])
 
 
 def launched(

@@ -20,7 +20,15 @@ from fusionstitch.costmodel.devices import Device, device, from_fields, numbers
 from fusionstitch.costmodel.estimate import boundary_us, kernel_us
 from fusionstitch.costmodel.floor import program_floor
 from fusionstitch.costmodel.graph_work import GraphWork
-from fusionstitch.costmodel.kernel_cost import PRICED, Again, KernelCost, Path, PhaseCost
+from fusionstitch.costmodel.kernel_cost import (
+    PRICED,
+    Again,
+    Arrival,
+    Await,
+    KernelCost,
+    Path,
+    PhaseCost,
+)
 from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.costmodel.work import Work
 from fusionstitch.costmodel.xla_fusions import xla_fusions
@@ -84,12 +92,15 @@ BUSY = PhaseCost(Path(rounds=1), *([0] * 2), (), **dict.fromkeys(
 
 
 def costs() -> list[KernelCost]:
-    """Kernels that wait, compute, read L2 and DRAM, once and again, and have too few registers."""
+    """Kernels that wait, compute, read L2 and DRAM, once and again, and have too few registers;
+    and one whose blocks wait for each other, at last for what has come long ago."""
     whole_device = (4096, 256, 32, 0, 1 << 20)
     read = PhaseCost(Path(rounds=1, far=1), outside=1 << 28, moved=1 << 28)
     near = PhaseCost(Path(rounds=1), moved=1 << 28)
     again = replace(near, moved=0, again=(Again(1 << 15, 1 << 30),))
     far = replace(near, moved=0, again=(Again(1 << 26, 1 << 30),))
+    first = (0, Arrival(0), Arrival(1), Arrival(1))
+    chain = (first, (Await(0, 1), 0, Await(1, 2), Arrival(2)))
     return [
         KernelCost((PhaseCost(WAY),), 1, 96, 32, 0, 1 << 10, spilled=0.5, spilled_bytes=400),
         KernelCost((PhaseCost(WAY), PhaseCost(WAY, grid_barriers=1)), 264, 96, 32, 0, 1 << 10),
@@ -103,6 +114,7 @@ def costs() -> list[KernelCost]:
         KernelCost((far,), *whole_device),
         KernelCost((replace(BUSY, kept=1 << 28),), *whole_device, spilled=0.5, spilled_bytes=400),
         *(KernelCost((BUSY, near), 4096, n, r, s, 1 << 20) for n, r, s in RESIDENT),
+        KernelCost((PhaseCost(WAY),), 2, 96, 32, 0, 1 << 10, steps=chain),
     ]
 
 

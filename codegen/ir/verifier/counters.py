@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusionstitch.codegen.ir.blocks import BARRIERS, Steps, Unknown, steps_of
-from fusionstitch.codegen.ir.counters import arrivals, has_counters
+from fusionstitch.codegen.ir.counters import arrivals, has_counters, may_count
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.order import Order, begun_early
 from fusionstitch.codegen.ir.program import Program
 from fusionstitch.codegen.ir.reach import Reach, Stuck
 from fusionstitch.codegen.ir.readers import read_in
-from fusionstitch.codegen.ir.types import WORD
 from fusionstitch.codegen.ir.verifier.fault import Fault
 
 
@@ -82,17 +81,12 @@ def _counters(kernel: Lowered) -> list[str]:
     buffers = {buffer.name: buffer for buffer in kernel.buffers}
     for one in arrivals(kernel):
         buffer = buffers.get(one.counter)
-        if buffer is not None and not _counts(buffer):
+        if buffer is not None and not may_count(buffer):
             raise Fault(f"{one.counter} is no buffer of counters", one)
     own = {one.counter for one in arrivals(kernel)}
     if own <= buffers.keys():
         return [name for name in buffers if name in own]
-    return [name for name, buffer in buffers.items() if _counts(buffer)]
-
-
-def _counts(buffer: Buffer) -> bool:
-    """Whether a buffer may be one of counters."""
-    return buffer.memory is Memory.SCRATCH and buffer.type == WORD
+    return [name for name, buffer in buffers.items() if may_count(buffer)]
 
 
 def _memory(kernel: Lowered, counters: Sequence[str]) -> Mapping[str, str]:
