@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from fusionstitch.costmodel.bandwidth import latency_us
 from fusionstitch.costmodel.devices import Device
@@ -67,6 +68,10 @@ def kernel_us(work: Work, device: Device, threads: int = 256) -> float:
     return device.launch_us + latency_us(device) + busy
 
 
+#: Bytes that rows of a narrow product's operands begin at multiples of, or XLA pads them.
+ALIGNED = 16
+
+
 def library_gemm_us(
     work: Work,
     device: Device,
@@ -74,23 +79,39 @@ def library_gemm_us(
     result: tuple[int, int, int],
     k: int,
     unit: float,
+    bytes_each: int = 4,
     joined: bool = False,
 ) -> float:
     """Microseconds of a library GEMM of `flops` with `result` (batch, m, n) and contraction `k`,
-    launch included, on a unit of `unit` FLOP/s; `work` holds its traffic. `joined`: another kernel
-    adds up the parts of a split contraction. Without products only zeros are written."""
+    launch included, on a unit of `unit` FLOP/s; `work` holds its traffic. Elements of the operands
+    have `bytes_each`. `joined`: another kernel adds up the parts of a split contraction. Without
+    products only zeros are written."""
     if not flops:
         return kernel_us(work, device)
     (batch, m, n), library = result, device.library
+    narrow = bytes_each <= 2
+    if batch > 1 and m * n * k <= library.loop_products and not narrow:
+        # no library's: each multiply-add reads its operands
+        return kernel_us(replace(work, l2_bytes=2 * bytes_each * batch * m * n * k), device)
     tiles = batch * math.ceil(m / library.tile) * math.ceil(n / library.tile)
-    few = tiles <= device.sm_count * library.split_share
-    parts = min(library.split, max(1, k // library.split_k)) if few else 1
+    at_once = library.resident * device.sm_count
+    share_of = library.split_share if k < library.long_k else 1.0
+    few = tiles <= device.sm_count * share_of
+    parts = max(1, min(k // library.split_k, int(at_once / tiles))) if few else 1
     share = min(1.0, tiles * parts / device.sm_count)
     compute = flops / (unit * library.share * share) * 1e6
     busy = latency_us(device) + max(moved_us(work, device), compute)
-    us = max(library.least_us + k / parts * library.step_us, device.launch_us + busy)
+    padded = batch > 1 and narrow and k * bytes_each % ALIGNED > 0
+    tile_us = library.unaligned_us if padded else library.tile_us
+    alone = k / parts * library.step_us
+    # a large tile is as long under way as its products take
+    waves = (alone + tile_us) * tiles * parts / at_once if min(m, n) < library.tile else 0.0
+    us = max(library.least_us + alone, device.launch_us + max(busy, waves))
     if few and k >= library.split_k:
         parted = Work(l2_bytes=2 * parts * batch * m * n * 4, blocks=device.sm_count)
         us += moved_us(parted, device) if joined else kernel_us(parted, device)
-        us += 2 * kernel_us(Work(), device) if k % library.pad else 0.0
+        if k % library.pad:
+            read = work.bytes_read
+            copied = Work(bytes_read=read, bytes_written=read, blocks=device.sm_count)
+            us += kernel_us(copied, device) + kernel_us(Work(), device)
     return us

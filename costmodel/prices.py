@@ -175,26 +175,33 @@ class Registers(Numbers):
 
 @dataclass(frozen=True, repr=False)
 class Library(Numbers):
-    """GEMMs of XLA's libraries. Those of the H200 are priced against the 75 dots of
-    costmodel/gemms/h200.json, as XLA runs them with warm caches: the mean of |log(modelled /
-    measured)| is 0.21, and a step of one of these numbers alone lowers it by no more than 0.02
-    (tests/costmodel).
+    """GEMMs of XLA's libraries. Those of the H200 are priced against the dots of
+    costmodel/gemms/h200.json, as XLA runs them with warm caches (tests/costmodel): 75 of usual
+    shapes, of which the mean of |log(modelled / measured)| is 0.21, and tiny and skewed ones.
 
     A GEMM that fills the device reaches `share` of its unit's rate. The smallest one takes
     `least_us`, launch included, and each contracted element adds `step_us`. A block computes a
-    square tile of side `tile`. A contraction of at least `split_k` elements is split into up to
-    `split` blocks where no more than `split_share` of the multiprocessors have a tile, and its
-    parts are added up by a kernel of their own; one whose length is no multiple of `pad` is padded
-    first, a kernel an operand.
+    square tile of side `tile`, to which it takes `tile_us` besides, or `unaligned_us` where a
+    product of 16 bits in a batch is padded for a library; `resident` blocks of a multiprocessor
+    work at a time. A contraction of at least `split_k` elements is split where no more than
+    `split_share` of the multiprocessors have a tile, one of `long_k` where not all of them have:
+    into parts of `split_k` elements, or as many as work at a time. Its parts are added up by a
+    kernel of their own; one whose length is no multiple of `pad` is padded first, a kernel an
+    operand. Products in a batch of no more than `loop_products` multiply-adds each are a loop of
+    XLA's own, if they are not of 16 bits.
     """
 
     share: float
     least_us: float
     step_us: float
     tile: int
-    split: int
+    tile_us: float
+    unaligned_us: float
+    resident: float
     split_k: int
     split_share: float
+    long_k: int
+    loop_products: int
     pad: int
 
 

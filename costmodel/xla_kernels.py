@@ -148,8 +148,9 @@ def _gemm_us(op: Op, work: Work, works: GraphWork, written: int) -> float:
     # the kernel that reads a result element by element also adds up its parts
     users = works.graph.users[op.id]
     joined = written >> op.id & 1 and any(kind_of(u.opcode) is Kind.ELEMENTWISE for u in users)
-    flops = dot_flops(op)
-    return library_gemm_us(work, device, flops, (batch, m, n), k, unit, joined=bool(joined))
+    bytes_each = max(1, lhs.shape.bytes // max(1, lhs.shape.size))
+    sizes = (batch, m, n), k
+    return library_gemm_us(work, device, dot_flops(op), *sizes, unit, bytes_each, bool(joined))
 
 
 def product_flops_per_s(op: Op, device: Device) -> float:

@@ -160,8 +160,16 @@ def fused(build: Callable[[Builder], Any], last: bool = False) -> Callable[[Devi
     return us
 
 
-def product(m: int, n: int, k: int) -> Callable[[Builder], Any]:
-    return lambda b: b.dot(b.parameter((m, k), "bf16"), b.parameter((k, n), "bf16"))
+def product(
+    m: int, n: int, k: int, batch: int = 0, dtype: str = "bf16"
+) -> Callable[[Builder], Any]:
+    lead = (batch,) if batch else ()
+
+    def build(b: Builder) -> Any:
+        lhs, rhs = b.parameter((*lead, m, k), dtype), b.parameter((*lead, k, n), dtype)
+        return b.dot(lhs, rhs, batch=len(lead))
+
+    return build
 
 
 def normalised(b: Builder, inputs: int) -> Any:
@@ -182,7 +190,9 @@ FUSED = [
     *(fused(functools.partial(normalised, inputs=n)) for n in (1, 2)),
     *(fused(functools.partial(added, rows=n)) for n in (4, 1 << 16)),
     *(fused(product(*sizes)) for sizes in ((8, 8, 8), (64, 64, 1000), (512, 512, 2048))),
-    *(fused(product(*sizes)) for sizes in ((256, 256, 4096), (4096, 4096, 4096))),
+    *(fused(product(*sizes)) for sizes in ((256, 256, 1000), (4096, 4096, 4096))),
+    fused(product(4, 4, 8, 1 << 17, "f32")),
+    *(fused(product(*sizes)) for sizes in ((3, 3, 3, 1 << 17), (8, 8, 8192, 64))),
     fused(lambda b: b.exp(b.exp(b.parameter((2000, 2000)))), last=True),
 ]
 
