@@ -98,24 +98,30 @@ class Cuda:
         self.own = self.jitted = jit(marked, **keywords)
         self.whose = behind.known(self.name, self.token)
 
-    def call(self, /, *args: Any, **kwargs: Any) -> Any:
-        # Recovery.call once more: each Python frame costs a call a quarter of a microsecond
-        recovery = self.recovery
-        if recovery.failed:
-            return self.plain(*args, **kwargs)
-        try:
+    @property
+    def call(self) -> Callable[..., Any]:
+        recovery, reasons, errors = self.recovery, behind.reasons, behind.errors
+
+        # Recovery.call once more, no method, and no keywords where there are none: each of these
+        # costs a call some tenths of a microsecond
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if recovery.failed:
+                return self.plain(*args, **kwargs)
             try:
-                results = self.jitted(*args, **kwargs)
-            except jax_runtime_error() as error:
-                results = recovery.instead(error, self.jitted, args, kwargs)
-            if recovery.thread.first:
-                results = recovery.waited(results, self.jitted, args, kwargs)
-            if behind.reasons or behind.errors:
-                behind.settle(self.whose, self.tell)
-        except Exception as error:
-            hide_own_frames(error)
-            raise
-        return results
+                try:
+                    results = self.jitted(*args, **kwargs) if kwargs else self.jitted(*args)
+                except jax_runtime_error() as error:
+                    results = recovery.instead(error, self.jitted, args, kwargs)
+                if recovery.thread.first:
+                    results = recovery.waited(results, self.jitted, args, kwargs)
+                if reasons or errors:
+                    behind.settle(self.whose, self.tell)
+            except Exception as error:
+                hide_own_frames(error)
+                raise
+            return results
+
+        return call
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         return self.jitted.trace(*args, **kwargs)

@@ -84,26 +84,34 @@ class CudaTried(Cuda):
         key = None if given is None else (Served, prepared.token, given)
         self.served: Served | Left = shared(fun, key, serving)
 
-    def call(self, /, *args: Any, **kwargs: Any) -> Any:
-        new = False
-        try:
+    @property
+    def call(self) -> Callable[..., Any]:
+        reasons, errors = behind.reasons, behind.errors
+
+        # no method, and no keywords where there are none: either costs each call some tenths of a
+        # microsecond
+        def call(*args: Any, **kwargs: Any) -> Any:
+            new, serve = False, self.served.call
             try:
-                results = self.served.call(*args, **kwargs)
-            except NewProgram:
-                new = True
-            except jax_runtime_error() as error:
-                if self.served.kinds == {XLA}:
-                    raise
-                results = self.recovery.instead(error, self.served.call, args, kwargs)
-                self._left()
-            if new:  # not inside of `except`: the user's errors are to have no context of ours
-                results = self._new(args, kwargs)
-            if behind.reasons or behind.errors:
-                behind.settle(self.whose, self.tell)
-        except Exception as error:
-            hide_own_frames(error)
-            raise
-        return results
+                try:
+                    results = serve(*args, **kwargs) if kwargs else serve(*args)
+                except NewProgram:
+                    new = True
+                except jax_runtime_error() as error:
+                    if self.served.kinds == {XLA}:
+                        raise
+                    results = self.recovery.instead(error, self.served.call, args, kwargs)
+                    self._left()
+                if new:  # not inside of `except`: the user's errors are to have no context of ours
+                    results = self._new(args, kwargs)
+                if reasons or errors:
+                    behind.settle(self.whose, self.tell)
+            except Exception as error:
+                hide_own_frames(error)
+                raise
+            return results
+
+        return call
 
     def _left(self) -> None:
         """Has XLA serve every call, once a stitched program has failed."""
