@@ -43,9 +43,9 @@ ROUNDED = 1.25
 DOT_THREADS = 32
 #: A part of a dot should still have this many steps; fewer where these are far from each other in
 #: memory, since its loads are short then and wait for each other, and so it has blocks to fill the
-#: device so often. A sum over a million rows of products of 8 x 8 is modelled to take 41 us on an
-#: H200, with as many parts as any other dot 850.
-LEAST_STEPS, FAR_STEPS, FAR_WAVES = 1024, 256, 32
+#: device so often, if it has so many at all. A sum over a million rows of products of 8 x 8 is
+#: modelled to take 41 us on an H200, with as many parts as any other dot 850.
+LEAST_STEPS, FAR_STEPS, FAR_WAVES, FAR_SUM = 1024, 256, 32, 4096
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def _is_large(op: Op) -> bool:
 
 
 def _is_far(op: Op) -> bool:
-    """Whether a dot sums over other than the minor-most dim of one of its operands."""
-    if op.opcode != "dot":
+    """Whether a dot has a long sum, over other than the minor-most dim of one of its operands."""
+    if op.opcode != "dot" or reduced_size(op) < FAR_SUM:
         return False
     sides = zip(op.operands, (op.attrs["lhs_contract"], op.attrs["rhs_contract"]), strict=True)
     return any(_minor(operand) not in (*contracted, None) for operand, contracted in sides)

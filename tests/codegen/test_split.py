@@ -7,7 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fusionstitch.codegen.schedule.split import find_splits, parts, split_reductions
+from fusionstitch.codegen.schedule.split import (
+    FAR_STEPS,
+    find_splits,
+    parts,
+    split_reductions,
+)
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
@@ -189,6 +194,21 @@ def test_ordinary_dots_are_left_alone() -> None:
     b = Builder()
     assert parts(b.dot(b.parameter((64, 512)), b.parameter((512, 64))), H200) == 1
     assert parts(b.dot(b.parameter((1024, 4096)), b.parameter((4096, 1024))), H200) == 1
+
+
+def test_dots_whose_steps_lie_apart_have_more_parts() -> None:
+    """Rows of eight numbers, summed down: neighbouring steps share no line of memory."""
+    rows = 1 << 18
+
+    def of(dims: tuple[int, int], contracted: int) -> Op:
+        b = Builder()
+        sides = b.parameter(dims), b.parameter(dims)
+        summed = {"lhs_contract": (contracted,), "rhs_contract": (contracted,)}
+        batch: dict[str, tuple[int, ...]] = {"lhs_batch": (), "rhs_batch": ()}
+        return b.op("dot", (8, 8), *sides, precision="default", **summed, **batch)
+
+    down, along = parts(of((rows, 8), 0), H200), parts(of((8, rows), 1), H200)
+    assert down == rows // FAR_STEPS > 4 * along
 
 
 def test_a_long_dot_is_as_exact_as_a_long_sum(host_compiler: str) -> None:
