@@ -90,7 +90,7 @@ def library_gemm_us(
         return kernel_us(work, device)
     (batch, m, n), library = result, device.library
     narrow = bytes_each <= 2
-    if batch > 1 and m * n * k <= library.loop_products and not narrow:
+    if bytes_each == 4 and (m + n) * k < library.loop_elements:
         # no library's: each multiply-add reads its operands
         return kernel_us(replace(work, l2_bytes=2 * bytes_each * batch * m * n * k), device)
     tiles = batch * math.ceil(m / library.tile) * math.ceil(n / library.tile)

@@ -187,8 +187,8 @@ class Library(Numbers):
     `split_share` of the multiprocessors have a tile, one of `long_k` where not all of them have:
     into parts of `split_k` elements, or as many as work at a time. Its parts are added up by a
     kernel of their own; one whose length is no multiple of `pad` is padded first, a kernel an
-    operand. Products in a batch of no more than `loop_products` multiply-adds each are a loop of
-    XLA's own, if they are not of 16 bits.
+    operand. Products of 4 bytes whose operands have less than `loop_elements` elements, without the
+    batch, are a loop of XLA's own.
     """
 
     share: float
@@ -201,7 +201,7 @@ class Library(Numbers):
     split_k: int
     split_share: float
     long_k: int
-    loop_products: int
+    loop_elements: int
     pad: int
 
 

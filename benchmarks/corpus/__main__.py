@@ -2,7 +2,6 @@
 
 Each program runs in a process of its own, and one process of a GPU measures at a time: with --jobs
 others of the same GPU are started or checked meanwhile, with --gpus programs are dealt to several.
---prepare only compiles, and fills the caches in --cache, which later runs with it find.
 """
 
 from __future__ import annotations
@@ -68,28 +67,26 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """One row per program in the table's order; each GPU has `asked.jobs` processes at a time, of
     which one measures."""
-    env = environment_of(asked.cache or folder)
-    if asked.cache:
-        env["JAX_COMPILATION_CACHE_DIR"] = str(asked.cache / "jax")
-        env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    env = environment_of(folder)
     flags = ["--seed", str(asked.seed), "--rounds", str(asked.rounds)]
     flags += ["--seconds", str(asked.seconds)]
-    flags += [f"--{flag}" for flag in ("prepare", "small") if getattr(asked, flag)]
+    flags += ["--small"] if asked.small else []
     # a process of a GPU takes the place of one that has ended
-    places = [gpu for _ in range(asked.jobs) for gpu in range(asked.gpus)]
-    free = queue.SimpleQueue[int]()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    gpus = visible if visible != [""] else [str(number) for number in range(asked.gpus)]
+    places = gpus[: asked.gpus] * asked.jobs
+    free = queue.SimpleQueue[str]()
     for gpu in places:
         free.put(gpu)
 
     def one(numbered: tuple[int, Template]) -> dict[str, Any]:
         number, template = numbered
         every = {"--pair": PAIR_EVERY, "--repeat": REPEAT_EVERY}
-        more = [] if asked.prepare else [flag for flag, n in every.items() if number % n == 0]
+        more = [flag for flag, n in every.items() if number % n == 0]
         gpu = free.get()
         try:
-            own = {**env, "CUDA_VISIBLE_DEVICES": str(gpu)} if asked.gpus > 1 else env
-            if not asked.prepare:
-                more += ["--alone", str(folder / f"alone-{gpu}")]
+            own = {**env, "CUDA_VISIBLE_DEVICES": gpu} if asked.gpus > 1 else env
+            more += ["--alone", str(folder / f"alone-{places.index(gpu)}")]
             limit = asked.seconds_per_program * asked.jobs
             return measured(template, folder / template.name, flags + more, own, limit)
         finally:
@@ -116,16 +113,12 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the results go")
     parser.add_argument("--rounds", type=int, default=30, help="at least so many of each side")
     parser.add_argument("--seconds-per-program", type=float, default=180.0)
-    parser.add_argument("--prepare", action="store_true", help="compile, measure nothing")
     parser.add_argument("--seconds", type=float, default=2.0, help="of rounds by each clock")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time of each GPU")
     parser.add_argument("--gpus", type=int, default=1, help="how many GPUs there are to use")
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="caches to fill and to use")
     parser.add_argument("--small", action="store_true", help="sizes of tests, for a CPU")
     parser.add_argument("--commit", help="the commit, where the checkout has no git")
     asked = parser.parse_args(given)
-    if asked.prepare and not asked.cache:
-        parser.error("--prepare fills caches: say where with --cache.")
     try:
         asked.templates = find(asked.only, asked.kinds)[asked.share[0] - 1 :: asked.share[1]]
     except ValueError as error:
@@ -149,8 +142,7 @@ def main(given: Sequence[str] | None = None) -> int:
             if asked.json:  # after every program: what ends the run costs only the rest
                 asked.json.parent.mkdir(parents=True, exist_ok=True)
                 asked.json.write_text(json.dumps(results, indent=1) + "\n")
-    if not asked.prepare:
-        print(text(results))
+    print(text(results))
     bad = [r for r in results["rows"] if "failure" in r or r.get("check", {}).get("wrong")]
     return int(bool(bad))
 

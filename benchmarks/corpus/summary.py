@@ -34,7 +34,8 @@ def is_unchanged(row: Row) -> bool:
 
 
 def turned_back(row: Row) -> bool:
-    """Whether something was stitched that was not faster when it was tried."""
+    """Whether something was stitched, and XLA serves: it was not faster when it was tried, or could
+    not be run."""
     return bool(row.get("stitched", {}).get("patterns")) and row.get("serves") == [XLA]
 
 

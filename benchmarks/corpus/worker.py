@@ -38,15 +38,14 @@ MOST_CHECKED = 64_000_000
 @dataclass(frozen=True)
 class Asked:
     """What of a program is measured: at least `rounds` in `seconds`; `pair` adds a second jax.jit,
-    `repeat` compares the results of many calls, `prepare` only compiles, `small` takes the size of
-    tests. Who holds the lock in `alone` measures, others prepare or check meanwhile."""
+    `repeat` compares the results of many calls, `small` takes the size of tests. Who holds the lock
+    in `alone` measures, others prepare or check meanwhile."""
 
     seed: int
     rounds: int = 30
     seconds: float = 2.0
     pair: bool = False
     repeat: bool = False
-    prepare: bool = False
     small: bool = False
     alone: Path | None = None
 
@@ -75,8 +74,6 @@ def work(program: Program, row: Row, asked: Asked) -> None:
     row.step("waiting")
     with alone(asked.alone):
         results = first_calls(runs, args, row)
-        if asked.prepare:
-            return
         measure(runs, args, program, row, asked)
     row.step("plan")
     row.put(**planned(program, args))
@@ -217,8 +214,8 @@ def compared(what: str, times: Mapping[str, list[float]]) -> dict[str, Any]:
 
 def planned(program: Program, args: Any) -> dict[str, Any]:
     """What was planned, how many candidates each rule had that are not in the plan, and the
-    microseconds that a run cannot go below. It compiles without measuring anything: another process
-    may be on the GPU."""
+    microseconds that a run cannot go below. Another process may be on the GPU: XLA tunes nothing,
+    and what patterns take is recalled."""
     import jax
 
     import fusionstitch as fs
@@ -262,7 +259,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--alone", type=Path)
-    for flag in ("pair", "repeat", "prepare", "small"):
+    for flag in ("pair", "repeat", "small"):
         parser.add_argument(f"--{flag}", action="store_true")
     given = vars(parser.parse_args())
     [template] = find([given.pop("name")])

@@ -11,7 +11,7 @@ Loads in branches wait for each other: compilers move none past one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.index_maps.maps import Indices, Read, is_branching, reads
@@ -26,19 +26,19 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 #: Share of the elements that come from an operand from which on it is read whether or not an
 #: element does.
 OFTEN = 0.5
-#: Values and the indices they are read at that are looked at for all pads of a kernel.
+#: Values and the indices they are read at that are looked at for all pads of a loop nest.
 MOST_PLACES = 20_000
 
 
 @dataclass(frozen=True)
 class Nearest:
     """Finds the nearest element to one that may lie outside; `named` gives an index with every
-    integer it depends on known by name."""
+    integer it depends on known by name; `found` is kept from pad to pad of a loop nest."""
 
     known: Known
     sources: Sources
     named: Callable[[Indices], Indices]
-    _found: dict[tuple[int, Indices], int] = field(default_factory=dict)
+    found: dict[tuple[int, Indices], int]
 
     def inside(self, op: Op, read: Read) -> Indices | None:
         """The nearest element that there is to one of a pad's operand that may lie outside, if most
@@ -67,13 +67,13 @@ class Nearest:
         """The ids, as a bitset, of what is read where an op is computed, as far as no loop of its
         own gives it; None where that is too much to look at: pads of pads, as scans by halves have,
         are read at twice as many places with each of them."""
-        found, read_by = self._found, dict[tuple[int, Indices], list[tuple[Op, Indices]]]()
+        found, read_by = self.found, dict[tuple[int, Indices], list[tuple[Op, Indices]]]()
         waiting = [(op, index)]
         while waiting:
             one, at = waiting[-1]
             if (one.id, at) in found:
                 waiting.pop()
-            elif (known := read_by.get((one.id, at))) is not None:
+            elif (known := read_by.pop((one.id, at), None)) is not None:
                 waiting.pop()
                 bits = 1 << one.id
                 for other, there in known:

@@ -80,7 +80,8 @@ class Values:
         self.numerics, self.tables = numerics, tables
         #: opcodes of which fewer correct bits will do
         self.approximate: frozenset[str] = frozenset()
-        self._nearest = Nearest(known, sources, self.named)
+        #: what values at indices read, as far as pads have asked
+        self._inlined: dict[tuple[int, Indices], int] = {}
         #: how many values were computed so far
         self.written = 0
 
@@ -262,7 +263,8 @@ class Values:
             return selected
         inside = None
         if op.opcode == "pad":
-            inside = self._nearest.inside(op, alternatives[0])
+            nearest = Nearest(self.known, self.sources, self.named, self._inlined)
+            inside = nearest.inside(op, alternatives[0])
         if inside is not None:
             return (yield from self._padded(op, index, alternatives[0].guards, inside))
         writer = self.writer

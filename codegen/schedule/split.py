@@ -41,11 +41,14 @@ LEAST_ROWS = 16
 ROUNDED = 1.25
 #: The most threads that share an element of a dot.
 DOT_THREADS = 32
-#: A part of a dot should still have this many steps; fewer where these are far from each other in
-#: memory, since its loads are short then and wait for each other, and so it has blocks to fill the
-#: device so often, if it has so many at all. A sum over a million rows of products of 8 x 8 is
-#: modelled to take 41 us on an H200, with as many parts as any other dot 850.
-LEAST_STEPS, FAR_STEPS, FAR_WAVES, FAR_SUM = 1024, 256, 32, 4096
+#: A part of a dot should still have this many steps.
+LEAST_STEPS = 1024
+#: Loads of steps that are far from each other in memory are short and wait for each other. So a dot
+#: of a long sum, much work and few results is split until its parts have no more than so many of
+#: them, or fill the device so often. By the model products of 8 x 8 summed over a million rows take
+#: 41 us so on an H200; with as many parts as any other dot has, 850.
+FAR_SUM, FAR_WORK, FAR_RESULTS = 4096, 1 << 22, 1 << 13
+FAR_STEPS, FAR_WAVES = 256, 32
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,8 @@ def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int
         return rows
     if size < 2 * least:
         return 1
-    share_out = device.sm_count * device.memory_threads * (FAR_WAVES if _is_far(op) else 1)
-    wanted = int(share_out // max(1, op.shape.size * threads) * scale)
+    resident = device.sm_count * device.memory_threads * (FAR_WAVES if _is_far(op) else 1)
+    wanted = int(resident // max(1, op.shape.size * threads) * scale)
     if wanted < 2:
         return 1
     count = 1 << int(math.log2(min(wanted, size // least)))
@@ -137,8 +140,10 @@ def _is_large(op: Op) -> bool:
 
 
 def _is_far(op: Op) -> bool:
-    """Whether a dot has a long sum, over other than the minor-most dim of one of its operands."""
-    if op.opcode != "dot" or reduced_size(op) < FAR_SUM:
+    """Whether the steps of a dot's long sum are far from each other in memory: it is over other
+    than the minor-most dim of one of the operands."""
+    size, results = reduced_size(op), op.shape.size
+    if op.opcode != "dot" or size < FAR_SUM or results > FAR_RESULTS or size * results < FAR_WORK:
         return False
     sides = zip(op.operands, (op.attrs["lhs_contract"], op.attrs["rhs_contract"]), strict=True)
     return any(_minor(operand) not in (*contracted, None) for operand, contracted in sides)

@@ -100,7 +100,7 @@ class CudaTried(Cuda):
                 except jax_runtime_error() as error:
                     if self.served.kinds == {XLA}:
                         raise
-                    results = self.recovery.instead(error, self.served.call, args, kwargs)
+                    results = self.recovery.instead(error, serve, args, kwargs)
                     self._left()
                 if new:  # not inside of `except`: the user's errors are to have no context of ours
                     results = self._new(args, kwargs)

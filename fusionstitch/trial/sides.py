@@ -178,6 +178,8 @@ def _shared_out(each_s: float, most_s: float, most: Sequence[int]) -> tuple[int,
         return rounds, rounds, [1] * len(most)
     part = min(1.0, runs / ROUNDS / sum(most))
     calls = [max(1, int(part * calls)) for calls in most]
+    while sum(calls) > max(len(most), runs / ROUNDS):
+        calls[calls.index(max(calls))] -= 1
     times = max(1, min(MOST_ROUNDS // ROUNDS, int(runs / ROUNDS / sum(calls))))
     return ROUNDS, times * ROUNDS, calls
 

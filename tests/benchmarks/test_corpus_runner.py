@@ -63,7 +63,6 @@ def test_shares_hold_every_program_once() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--prepare"], "say where with --cache"),
         (["--share", "3/2"], "3/2 is no share such as 1/4"),
         (["--only", "nothing"], "No template is called nothing"),
     ],

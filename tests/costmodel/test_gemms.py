@@ -15,14 +15,22 @@ from fusionstitch import costmodel
 from fusionstitch.costmodel.devices import Device, device
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_kernels import kernel_time_us
+from fusionstitch.measure import gemms
 from tests.graphs import Builder
+
+
+def shape(dot: dict[str, Any]) -> tuple[int, ...]:
+    return dot["batch"], dot["m"], dot["n"], dot["k"]
+
 
 H200 = device("h200")
 TABLE = Path(costmodel.__file__).parent / "gemms" / "h200.json"
-READ: dict[str, Any] = json.loads(TABLE.read_text())
-DOTS: list[dict[str, Any]] = READ["gemms"]
-#: Tiny and skewed products.
-SKEWED: list[dict[str, Any]] = READ["skewed"]
+READ: list[dict[str, Any]] = json.loads(TABLE.read_text())["gemms"]
+#: Products of usual shapes; tiny and skewed ones.
+DOTS, SKEWED = (
+    [d for d in READ if (shape(d) in {*gemms.MANY, *gemms.LONG}) is skewed]
+    for skewed in (False, True)
+)
 #: Other values of each number of the profile, a step to both sides.
 OTHERS: dict[str, tuple[float, ...]] = {
     "share": (0.5, 0.7),
@@ -35,7 +43,7 @@ OTHERS: dict[str, tuple[float, ...]] = {
     "split_k": (64, 256),
     "split_share": (1 / 16, 1 / 4),
     "long_k": (1024, 16_384),
-    "loop_products": (64, 512),
+    "loop_elements": (50, 200),
     "pad": (32, 128),
 }
 
