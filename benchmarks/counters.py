@@ -38,10 +38,10 @@ SIZES = (1 << 17, 1 << 20, 1 << 14)
 @dataclass(frozen=True)
 class Launch:
     """What one launch said: nanoseconds from the first begin to the last end of blocks that took
-    part, and the multiprocessor of each block."""
+    part, and what each block noted: its multiprocessor, but of `clocks` the cycles that passed."""
 
     ns: int
-    multiprocessors: tuple[int, ...]
+    noted: tuple[int, ...]
 
 
 class Gpu(Protocol):
@@ -86,7 +86,7 @@ def rows(gpu: Gpu) -> Iterator[Row]:
         yield row(f"1 to 1, from block 0 to each other{what}", by_block)
         yield row(f"1 to 1, the next block{what}", by_block[:1])
         yield row(f"1 to 1, the last block{what}", by_block[-1:])
-    placed = gpu.launch("signal", 2 * sms, 1, second=1).multiprocessors
+    placed = gpu.launch("signal", 2 * sms, 1, second=1).noted
     if beside := [block for block in range(1, 2 * sms) if placed[block] == placed[0]]:
         found = read("signal", 2 * sms, 2, second=beside[0])
         yield row("1 to 1, on the same multiprocessor", found)
@@ -130,7 +130,7 @@ def rows(gpu: Gpu) -> Iterator[Row]:
 def busy_mhz(gpu: Gpu) -> float:
     """The clock of multiprocessors, once they are busy."""
     gpu.launch("barrier", gpu.multiprocessors, 100_000)
-    cycles, microseconds = gpu.launch("clocks", 1, 10_000).multiprocessors[0], 10_000
+    cycles, microseconds = gpu.launch("clocks", 1, 10_000).noted[0], 10_000
     return cycles / microseconds
 
 

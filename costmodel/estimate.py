@@ -95,8 +95,8 @@ def library_gemm_us(
         return kernel_us(replace(work, l2_bytes=2 * bytes_each * batch * m * n * k), device)
     tiles = batch * math.ceil(m / library.tile) * math.ceil(n / library.tile)
     at_once = library.resident * device.sm_count
-    share_of = library.split_share if k < library.long_k else 1.0
-    few = tiles <= device.sm_count * share_of
+    most = library.split_share if k < library.long_k else 1.0
+    few = tiles <= device.sm_count * most
     parts = max(1, min(k // library.split_k, int(at_once / tiles))) if few else 1
     share = min(1.0, tiles * parts / device.sm_count)
     compute = flops / (unit * library.share * share) * 1e6

@@ -11,7 +11,7 @@ from fusionstitch.costmodel.estimate import kernel_us, library_gemm_us
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import Work, dot_flops
 from fusionstitch.hlo.attributes import REPLACE
-from fusionstitch.hlo.graph import Op, ids
+from fusionstitch.hlo.graph import ITEM_BYTES, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Elements and threads per block of XLA's loop and row reduction kernels.
@@ -148,9 +148,8 @@ def _gemm_us(op: Op, work: Work, works: GraphWork, written: int) -> float:
     # the kernel that reads a result element by element also adds up its parts
     users = works.graph.users[op.id]
     joined = written >> op.id & 1 and any(kind_of(u.opcode) is Kind.ELEMENTWISE for u in users)
-    bytes_each = max(1, lhs.shape.bytes // max(1, lhs.shape.size))
-    sizes = (batch, m, n), k
-    return library_gemm_us(work, device, dot_flops(op), *sizes, unit, bytes_each, bool(joined))
+    each, sizes = ITEM_BYTES.get(lhs.dtype, 1), ((batch, m, n), k)
+    return library_gemm_us(work, device, dot_flops(op), *sizes, unit, each, bool(joined))
 
 
 def product_flops_per_s(op: Op, device: Device) -> float:

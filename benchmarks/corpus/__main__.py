@@ -27,12 +27,12 @@ from benchmarks.corpus.table import Template, find
 PAIR_EVERY, REPEAT_EVERY = 8, 3
 
 
-def environment_of(cache: Path) -> dict[str, str]:
-    """What the processes run in: caches of their own, and memory taken as it is needed."""
+def environment_of(folder: Path) -> dict[str, str]:
+    """What the processes run in: a cache of their own in `folder`, memory taken as it is needed."""
     return {
         **os.environ,
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "FUSIONSTITCH_CACHE_DIR": str(cache / "fusionstitch"),
+        "FUSIONSTITCH_CACHE_DIR": str(folder / "fusionstitch"),
     }
 
 
@@ -74,23 +74,23 @@ def rows(
     # a process of a GPU takes the place of one that has ended
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     gpus = visible if visible != [""] else [str(number) for number in range(asked.gpus)]
-    places = gpus[: asked.gpus] * asked.jobs
-    free = queue.SimpleQueue[str]()
-    for gpu in places:
-        free.put(gpu)
+    places = [(gpu, folder / f"alone-{n}") for n, gpu in enumerate(gpus[: asked.gpus])] * asked.jobs
+    free = queue.SimpleQueue[tuple[str, Path]]()
+    for place in places:
+        free.put(place)
 
     def one(numbered: tuple[int, Template]) -> dict[str, Any]:
         number, template = numbered
         every = {"--pair": PAIR_EVERY, "--repeat": REPEAT_EVERY}
         more = [flag for flag, n in every.items() if number % n == 0]
-        gpu = free.get()
+        gpu, alone = place = free.get()
         try:
             own = {**env, "CUDA_VISIBLE_DEVICES": gpu} if asked.gpus > 1 else env
-            more += ["--alone", str(folder / f"alone-{places.index(gpu)}")]
+            more += ["--alone", str(alone)]
             limit = asked.seconds_per_program * asked.jobs
             return measured(template, folder / template.name, flags + more, own, limit)
         finally:
-            free.put(gpu)
+            free.put(place)
 
     with ThreadPoolExecutor(len(places)) as pool:
         yield from pool.map(one, enumerate(templates))

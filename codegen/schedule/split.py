@@ -108,8 +108,11 @@ def possible_parts(op: Op, wanted: int) -> int:
 def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int:
     """Into how many parts a reduction or dot should be split (1: leave it) that has a `share` of
     the device to itself."""
+    waves = 1
     if op.opcode == "dot" and _is_large(op):
-        threads, least = DOT_THREADS, FAR_STEPS if _is_far(op) else LEAST_STEPS
+        threads, least = DOT_THREADS, LEAST_STEPS
+        if _is_far(op):
+            least, waves = FAR_STEPS, FAR_WAVES
     elif _is_large_sum(op):
         threads, least = _threads(op, device), LEAST_PER_PART
     else:
@@ -120,8 +123,8 @@ def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int
         return rows
     if size < 2 * least:
         return 1
-    resident = device.sm_count * device.memory_threads * (FAR_WAVES if _is_far(op) else 1)
-    wanted = int(resident // max(1, op.shape.size * threads) * scale)
+    filling = device.sm_count * device.memory_threads * waves
+    wanted = int(filling // max(1, op.shape.size * threads) * scale)
     if wanted < 2:
         return 1
     count = 1 << int(math.log2(min(wanted, size // least)))
@@ -143,7 +146,7 @@ def _is_far(op: Op) -> bool:
     """Whether the steps of a dot's long sum are far from each other in memory: it is over other
     than the minor-most dim of one of the operands."""
     size, results = reduced_size(op), op.shape.size
-    if op.opcode != "dot" or size < FAR_SUM or results > FAR_RESULTS or size * results < FAR_WORK:
+    if size < FAR_SUM or results > FAR_RESULTS or size * results < FAR_WORK:
         return False
     sides = zip(op.operands, (op.attrs["lhs_contract"], op.attrs["rhs_contract"]), strict=True)
     return any(_minor(operand) not in (*contracted, None) for operand, contracted in sides)

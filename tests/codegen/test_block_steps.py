@@ -147,7 +147,7 @@ def is_of(block: int, step: Step, cost: KernelCost) -> bool:
 
 
 def without_begin(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Steps after the barrier behind which counters are zero."""
+    """Steps after the barrier that follows the zeroing of counters."""
     [barrier] = [n for n, step in enumerate(steps) if step == Await(0, GRID)]
     return steps[barrier + 1 :]
 
