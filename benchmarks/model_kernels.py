@@ -1,28 +1,37 @@
 """What XLA's kernels take in whole programs, beside what the model says of each.
 
-python -m benchmarks.model_kernels [PROGRAM...] --json FILE [--each S] [--total S]
+python -m benchmarks.model_kernels [PROGRAM...] --json FILE [--each S] [--total S] [--jobs N]
 python -m benchmarks.model_kernels --list [PROGRAM...]
 
-On a GPU. Each program (an example, everyday/NAME, unseen/FIELD/NAME, loops/NAME or FILE.py:NAME;
-all for none) is compiled by jax.jit in a process of its own, which has S seconds; its kernels are
-those of its executable, their times those of JAX's profiler. The file, written after each program,
-holds a row for each kernel; `python -m benchmarks.fit_xla FILE...` says how far off the model is.
-A program that fails or takes too long is a row of `failed`.
+On a GPU. Each program (an example, everyday/NAME, unseen/FIELD/NAME, corpus/NAME as drawn from
+--seed, loops/NAME or FILE.py:NAME; all for none) is compiled by jax.jit in a process of its own,
+which has S seconds; its kernels are those of its executable, their times those of JAX's profiler.
+With --jobs several are compiled side by side, on as many GPUs as --gpus says; on each one is traced
+at a time. The file, written after each program, holds a row for each kernel;
+`python -m benchmarks.fit_xla FILE...` says how far off the model is. With --texts the HLO of each
+executable is kept, for who refits the model. A program that fails or takes too long is a row of
+`failed`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import queue
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.corpus.table import find as corpus
+from benchmarks.corpus.worker import alone
 from benchmarks.environment import describe
 from benchmarks.kernel_times import times_of
 from benchmarks.model_error import programs as known_programs
@@ -42,9 +51,9 @@ Program = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 Trace = Callable[[Callable[[], None]], list[Activity]]
 
 
-def programs(names: Sequence[str]) -> dict[str, Callable[[], Program]]:
-    """Those whose names begin as one of `names`, all for none. Raises SystemExit for a name that
-    is none."""
+def programs(names: Sequence[str], seed: int = 0) -> dict[str, Callable[[], Program]]:
+    """Those whose names begin as one of `names`, all for none; those of the corpus as `seed` draws
+    them. Raises SystemExit for a name that is none."""
     from benchmarks.loops.table import find
     from benchmarks.unseen.table import PROGRAMS
 
@@ -54,11 +63,16 @@ def programs(names: Sequence[str]) -> dict[str, Callable[[], Program]]:
     def loop(one: Any) -> Program:
         return (*one.program(one.xla), one.jit_keywords)
 
+    def drawn(template: Any) -> Program:
+        program = template.program(seed)
+        return program.fun, program.args(), {}
+
     def target(name: str) -> Program:
         return (*load(name), {})
 
     known: dict[str, Callable[[], Program]] = dict(known_programs(()))
     known |= {f"unseen/{name}": partial(unseen, make) for name, make in PROGRAMS.items()}
+    known |= {f"corpus/{one.name}": partial(drawn, one) for one in corpus()}
     known |= {f"loops/{one.name}": partial(loop, one) for one in find(())}
     found: dict[str, Callable[[], Program]] = {}
     for name in names:
@@ -69,8 +83,8 @@ def programs(names: Sequence[str]) -> dict[str, Callable[[], Program]]:
     return found if names else known
 
 
-def record(program: Program, trace: Trace) -> dict[str, Any]:
-    """The kernels of a program with their times."""
+def record(program: Program, trace: Trace, text: Path | None = None) -> dict[str, Any]:
+    """The kernels of a program with their times; its compiled HLO goes to `text`."""
     import jax
 
     from fusionstitch.compiler import builders, core
@@ -85,7 +99,7 @@ def record(program: Program, trace: Trace) -> dict[str, Any]:
     lowered = jax.jit(fun, **kept).lower(*args)
     compiled = lowered.compile()
     given = jax.device_put([x for n, x in enumerate(args) if n not in fixed])
-    options = Options(scorer="model")
+    options = Options(scorer="model", exploratory=False)  # the plan itself is not looked at
     device = builders.profile(options)
 
     def run(calls: int) -> None:
@@ -98,7 +112,10 @@ def record(program: Program, trace: Trace) -> dict[str, Any]:
     calls = max(1, min(CALLS, MOST_ACTIVITIES // max(1, len(once))))
     activities = trace(lambda: run(calls))
     us = sum(one.us for one in activities) / calls
-    truth = truth_of(compiled.as_text() or "", us, device)
+    written = compiled.as_text() or ""
+    if text is not None:
+        text.write_text(written)
+    truth = truth_of(written, us, device)
     times = times_of(truth.kernels, activities, calls)
     proto = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     planned = core.stitch(proto, options, device, None)
@@ -140,19 +157,24 @@ def _numbers(fixed: int | Sequence[int]) -> frozenset[int]:
     return frozenset((fixed,) if isinstance(fixed, int) else fixed)
 
 
-def _child(name: str) -> None:
+def _child(name: str, asked: argparse.Namespace) -> None:
     """Records one program and prints it."""
     from fusionstitch.measure.activity import seen
 
-    [make] = programs([name]).values() if ":" in name else [programs([name])[name]]
-    print(json.dumps(record(make(), seen)))
+    def traced(run: Callable[[], None]) -> list[Activity]:
+        with alone(asked.alone):
+            return seen(run)
+
+    [make] = programs([name]).values() if ":" in name else [programs([name], asked.seed)[name]]
+    print(json.dumps(record(make(), traced, asked.text)))
 
 
-def recorded(name: str, seconds: float) -> dict[str, Any]:
+def recorded(name: str, flags: Sequence[str], gpu: str | None, seconds: float) -> dict[str, Any]:
     """A program's record by a process of its own; `failed` says why there is none."""
-    command = [sys.executable, "-m", "benchmarks.model_kernels", "--one", name]
+    command = [sys.executable, "-m", "benchmarks.model_kernels", "--one", name, *flags]
+    env = os.environ if gpu is None else {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=env)
     except subprocess.TimeoutExpired:
         return {"failed": f"more than {seconds:.0f} s"}
     lines = done.stdout.splitlines()
@@ -160,6 +182,35 @@ def recorded(name: str, seconds: float) -> dict[str, Any]:
         return {"failed": f"exit {done.returncode}: {done.stderr.strip()[-SAID:]}"}
     found: dict[str, Any] = json.loads(lines[-1])
     return found
+
+
+def all_recorded(
+    names: Sequence[str], asked: argparse.Namespace
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The records of programs in their order; nothing is begun after `asked.total` seconds."""
+    end = time.monotonic() + asked.total
+    gpus = [str(n) for n in range(asked.gpus)] if asked.gpus > 1 else [None]
+    free = queue.SimpleQueue[str | None]()
+    for gpu in gpus * asked.jobs:
+        free.put(gpu)
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(free.qsize()) as pool:
+
+        def one(name: str) -> dict[str, Any] | None:
+            if time.monotonic() > end:
+                return None
+            gpu = free.get()
+            flags = ["--seed", str(asked.seed), "--alone", f"{folder}/{gpu}"]
+            if asked.texts is not None:
+                flags += ["--text", str(asked.texts / f"{name.replace('/', '.')}.hlo")]
+            try:
+                return recorded(name, flags, gpu, asked.each)
+            finally:
+                free.put(gpu)
+
+        for name, found in zip(names, pool.map(one, names), strict=True):
+            if found is not None:
+                yield name, found
 
 
 def _line(name: str, found: Mapping[str, Any]) -> str:
@@ -185,26 +236,29 @@ def main() -> None:
     parser.add_argument("--total", type=float, default=1e9, help="begin nothing after S seconds")
     parser.add_argument("--commit", help="the commit, where git is not at hand")
     parser.add_argument("--list", action="store_true", help="name the programs")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=0, help="what the corpus is drawn by")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time of each GPU")
+    parser.add_argument("--gpus", type=int, default=1, help="how many GPUs there are to use")
+    parser.add_argument("--texts", type=Path, help="a folder for the HLO of each executable")
+    for hidden, kind in (("--one", str), ("--alone", Path), ("--text", Path)):
+        parser.add_argument(hidden, type=kind, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
-        _child(asked.one)
+        _child(asked.one, asked)
         return
     found = programs(asked.names)
     if asked.list or asked.json is None:
         print("\n".join(found))
         return
-    end = time.monotonic() + asked.total
+    if asked.texts is not None:
+        asked.texts.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {
         "command": f"python -m benchmarks.model_kernels {' '.join(sys.argv[1:])}",
         "environment": describe(asked.commit),
         "programs": {},
         "failed": {},
     }
-    for name in found:
-        if time.monotonic() > end:
-            break
-        one = recorded(name, asked.each)
+    for name, one in all_recorded(list(found), asked):
         if "failed" in one:
             content["failed"][name] = one["failed"]
         else:
