@@ -102,14 +102,25 @@ def _seen(device: Device, way: Way) -> Device:
 
 
 def _stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
-    meeting = _meeting(settings) if settings.options.tuning.once else None
-    stages = find_stages(graph, stream, materialized(graph, stream, meeting))
+    stages = _found_stages(graph, stream, settings)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
     return stages
 
 
-def _meeting(settings: Settings) -> Meeting:
+def _found_stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
+    """The stages of a region: where too much would be computed again, dear values are stored."""
+    if settings.stored is not None:
+        return find_stages(graph, stream, settings.stored)
+    if settings.options.tuning.once:
+        return find_stages(graph, stream, materialized(graph, stream, wait_of(settings)))
+    try:
+        return find_stages(graph, stream, materialized(graph, stream))
+    except CodegenError:
+        return find_stages(graph, stream, materialized(graph, stream, wait_of(settings)))
+
+
+def wait_of(settings: Settings) -> Meeting:
     """What it costs that all threads wait for each other once more."""
     device, threads = settings.device, settings.options.tuning.block or 0
     wait_us = max(boundary_us(device, device.sm_count), device.block_barrier_us)

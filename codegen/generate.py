@@ -16,6 +16,7 @@ from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.search import neighbours as schedules
 from fusionstitch.codegen.search.compared import fastest
+from fusionstitch.codegen.search.stored import started
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.ways import first_that_works
@@ -41,8 +42,8 @@ def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -
     def drafted(options: CodegenOptions) -> Draft | Looped:
         if has_loop(graph):
             return _planned_loops(graph, device, options, NOBODY)
-        made = partial(Draft.of, options=options, device=device)
-        return first_that_works(graph, Settings.of(device, options), made, NOBODY)
+        settings = Settings.of(device, options)
+        return first_that_works(graph, settings, partial(started, settings=settings), NOBODY)
 
     return _first_that_fits(drafted, options or CodegenOptions())
 
@@ -79,9 +80,9 @@ def generate(
         settings = Settings.of(device, options)
 
         def written(scheduled: Scheduled) -> Kernel:
-            found = fastest(Draft.of(scheduled, options, device), settings)
+            found = fastest(started(scheduled, settings), settings)
             if watch is not NOBODY:  # the passes over the statements of the one that is taken
-                if found.default_us is not None:
+                if found.scheduled is not scheduled:
                     watch.decided("compared", found.scheduled)
                 Draft.of(found.scheduled, options, device, watch)
             return found.kernel()

@@ -61,6 +61,8 @@ class Settings:
     splits: Splits = field(default_factory=dict)
     #: the chains of dots that are streamed, of the region as it is now
     stream: Stream = NOTHING
+    #: the ids of the ops that are computed once, of the region as it is now; None: the default ones
+    stored: frozenset[int] | None = None
     #: of which ops the parameters that loops carry have the values, by their numbers
     becomes: Mapping[int, Sequence[Op]] = field(default_factory=dict)
 

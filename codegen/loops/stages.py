@@ -58,6 +58,26 @@ class Meeting:
         return cost * size * (sum(reads) - 1) >= self.wait * self.lanes
 
 
+@dataclass(frozen=True)
+class Again:
+    """An elementwise value that is read at several places, or computed once.
+
+    Attributes:
+        op: the value
+        cost: operations that computing an element takes, with what it is made of
+        places: at how many places an element is read
+    """
+
+    op: Op
+    cost: float
+    places: float
+
+    @property
+    def spared(self) -> float:
+        """Operations that computing it once spares."""
+        return self.cost * self.op.shape.size * max(0.0, self.places - 1)
+
+
 @dataclass(eq=False)
 class Stage:
     """One parallel loop: `op` at index `dims`, sequential or cooperative over `inner`.
@@ -167,12 +187,16 @@ _EFFORT_LIMIT = 1e18
 
 
 def materialized(
-    graph: Graph, stream: Stream = NOTHING, meeting: Meeting | None = None
+    graph: Graph,
+    stream: Stream = NOTHING,
+    meeting: Meeting | None = None,
+    spread: bool = False,
 ) -> frozenset[int]:
     """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
     compute again for each of several stages, or for each column of a dot. What lies between the
     dots of a stream is computed once anyway. Where threads may wait for each other once more
-    (`meeting`), also values that are read at several places, where that takes longer."""
+    (`meeting`), also values that are read at several places, where that takes longer; with
+    `spread` an element counts as read at each place that it is broadcast to."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     dear = {op.id for op in graph.ops if op.opcode == "dot" or op.attrs.get("of_matches")}
@@ -205,7 +229,7 @@ def materialized(
             )
             or (
                 meeting is not None
-                and (reads := _reads(graph, op))
+                and (reads := _reads(graph, op, spread))
                 and (
                     meeting.pays(cost[op.id], op.shape.size, reads)
                     or (sum(reads) > 1 and values[op.id] * sum(reads) > MOST_AGAIN)
@@ -214,6 +238,24 @@ def materialized(
         ):
             kept.add(op.id)
     return frozenset(kept)
+
+
+def again(graph: Graph, kept: Container[int]) -> list[Again]:
+    """The elementwise values that could as well be computed once, or are (`kept`), in the order of
+    the graph."""
+    readers = _reading_stages(graph)
+    outputs = {o.id for o in graph.root.operands}
+    cost: dict[int, float] = {}
+    found: list[Again] = []
+    for op in graph.ops[:-1]:
+        cost[op.id] = _summed(op, cost, kept, READ, _effort(op))
+        if needs_stage(op) or op.shape.rank == 0 or kind_of(op.opcode) is not Kind.ELEMENTWISE:
+            continue
+        stages = len(readers[op.id]) + (op.id in outputs)
+        places = max(float(stages), sum(_reads(graph, op, spread=True)))
+        if places > 1 or op.id in kept:
+            found.append(Again(op, cost[op.id], places))
+    return found
 
 
 def _summed(
@@ -227,8 +269,10 @@ def _summed(
     return min(sum(made) + own, _EFFORT_LIMIT)
 
 
-def _reads(graph: Graph, op: Op) -> list[float]:
-    """The shares of a value that elementwise ops and sums read, of each place it was moved to."""
+def _reads(graph: Graph, op: Op, spread: bool = False) -> list[float]:
+    """The shares of a value that elementwise ops and sums read, of each place it was moved to. One
+    that is broadcast counts once, as if threads took it from place to place, or `spread` as often
+    as it is larger."""
     found, wanted = dict[int, float](), [op]
     while wanted:
         one = wanted.pop()
@@ -236,7 +280,8 @@ def _reads(graph: Graph, op: Op) -> list[float]:
             if kind_of(user.opcode) is Kind.MOVEMENT:
                 wanted.append(user)
             else:
-                found[one.id] = min(1.0, one.shape.size / max(1, op.shape.size))
+                share = one.shape.size / max(1, op.shape.size)
+                found[one.id] = share if spread else min(1.0, share)
     return list(found.values())
 
 

@@ -38,7 +38,7 @@ LEAST_US = 10.0
 #: default (`schedule/shares.py`), and lowering them several times takes long.
 MOST_GROUPS = 16
 #: Moves that are tried first, and those of which so many are tried.
-SPLITS = ("parts of sums",)
+SPLITS = ("parts of sums", "values computed once")
 CHOICES, MOST = ("threads of a block", "blocks of a multiprocessor", "teams and tiles"), 14
 #: How often the fastest one so far is gone on from.
 STEPS = 3

@@ -21,6 +21,7 @@ from fusionstitch.codegen.schedule.split import possible_parts
 from fusionstitch.codegen.schedule.template import Attr, Block, Loop, Template
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.search.choices import alike, choice_of, regrouped, resized
+from fusionstitch.codegen.search.stored import others, restored
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import NOBODY
 from fusionstitch.codegen.ways import split_so
@@ -120,6 +121,12 @@ def _everywhere(base: Choice) -> Iterator[Focus]:
                 yield Focus(n, groups, reach=2)
 
 
+def _stored(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
+    """Other values that are computed once."""
+    for ids in others(own):
+        yield _made(restored, own, ids, settings)
+
+
 def _registers(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
     """More, fewer and no registers of a thread for rows."""
     base = choice_of(own.plan)
@@ -150,6 +157,7 @@ def _axes(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
 #: What may be changed, in the order in which it is tried.
 MOVES: Mapping[str, Move] = {
     "parts of sums": _parts,
+    "values computed once": _stored,
     "threads of a block": _threads,
     "blocks of a multiprocessor": _resident,
     "teams and tiles": _groups,

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import fusionstitch as fs
-from fusionstitch.codegen.generate import draft
+from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.generate import CodegenOptions, draft, plan_kernel
 from fusionstitch.codegen.loops import stages
-from fusionstitch.compiler.core import stitch
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
-from fusionstitch.options import Options
 from tests.codegen.regions import lowered
 
 
@@ -40,29 +39,29 @@ def test_places_are_bounded(length: int, monkeypatch: pytest.MonkeyPatch) -> Non
         return plain(op, index)
 
     monkeypatch.setattr(stages, "inlined_reads", counted)
+    graph = lowered(averages, *specs(length))
+    found = draft(graph, device("h200"))
+    assert isinstance(found, Draft)
+    assert len(found.scheduled.plan.phases) > 1  # levels are stored
+    assert count < 100 * stages.MOST_AGAIN
     with pytest.raises(CodegenError, match="places"):
-        draft(lowered(averages, *specs(length)), device("h200"))
-    assert count < 20 * stages.MOST_AGAIN
+        stages.find_stages(graph, kept=frozenset())
 
 
 def test_values_that_are_written_are_bounded() -> None:
     """Each of two ways that a value may come is a block of its own, which knows none of what is
-    written in the other: thousands of values, at few places."""
-    traced = jax.jit(averages).trace(*specs(61))
-    data = traced.lower(lowering_platforms=("cuda",)).compiler_ir("hlo")
-    options = Options(device="emulated", scorer="paper")
-    found = stitch(
-        data.as_serialized_hlo_module_proto(),  # type: ignore[union-attr]
-        options,
-        device("emulated"),
-        None,
-    )
-    said = [one.reason for plan in found.plans for one in plan.rejected]
-    assert any("values would take too long to compile" in reason for reason in said)
+    written in the other: thousands of values, at few places. Levels are stored instead."""
+    graph, emulated = lowered(averages, *specs(61)), device("emulated")
+    with pytest.raises(CodegenError, match="values would take too long to compile"):
+        Draft.of(plan_kernel(graph, emulated), CodegenOptions(), emulated)
+    found = draft(graph, emulated)
+    assert isinstance(found, Draft)
+    assert len(found.scheduled.plan.phases) > 1
 
 
-def test_what_is_stitched_of_one_is_right(host_compiler: str) -> None:
-    price = np.random.default_rng(0).standard_normal((8, 16), np.float32)
+@pytest.mark.parametrize("length", [16, 61])
+def test_what_is_stitched_of_one_is_right(length: int, host_compiler: str) -> None:
+    price = np.random.default_rng(0).standard_normal((8, length), np.float32)
     share = np.linspace(0.1, 0.9, 8, dtype=np.float32)
     options = fs.Options(backend="emulate", scorer="paper", fallback="error")
     compiled = fs.jit(averages, options=options).lower(price, share).compile()

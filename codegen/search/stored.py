@@ -1,0 +1,108 @@
+"""Which values of a kernel are computed once, and read where they are stored.
+
+Any elementwise value can be computed again by whoever reads it, at each index where it is read, or
+once, for all threads to read after they have waited for each other. Neither is always faster: a
+stencil of stencils computes its first level a hundred times, and each wait costs a microsecond of
+the whole grid. A kernel starts from the better of two rules of thumb (`started`) and goes on from
+there, class of values by class (`restored`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from fusionstitch.codegen.decisions import decide, wait_of
+from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.loops.stages import NOTHING, again, materialized
+from fusionstitch.codegen.schedule.tuning import DEFAULT
+from fusionstitch.codegen.scheduled import Scheduled
+from fusionstitch.codegen.settings import Settings, Way
+from fusionstitch.codegen.watch import NOBODY
+from fusionstitch.costmodel.kernel_time import cost_us, proven
+from fusionstitch.hlo.errors import CodegenError, PassError
+
+#: Classes of values that are tried the other way, of those that are computed again and of those
+#: that are stored.
+MOST_CLASSES = 3
+
+
+def started(scheduled: Scheduled, settings: Settings) -> Draft:
+    """The draft of a default schedule, or one of the same region in which what takes long to
+    compute again is computed once: of those that there are, the fastest by the cost estimate.
+    Raises CodegenError where there is none."""
+    free = settings.options.template is None and settings.options.tuning == DEFAULT
+    found: list[Draft] = []
+    refused: CodegenError | None = None
+    for one in (scheduled, *(_with_more(scheduled, settings) if free else ())):
+        try:
+            found.append(Draft.of(one, settings.options, settings.device))
+        except PassError:
+            raise
+        except CodegenError as error:
+            refused = refused or error
+    if not found:
+        assert refused is not None
+        raise refused
+    if not proven(found[0].cost):
+        return found[0]
+    return min((one for one in found if proven(one.cost)), key=_us)
+
+
+def restored(own: Scheduled, ids: frozenset[int], settings: Settings) -> Scheduled:
+    """The schedule of the same region that computes these ops once. Raises CodegenError."""
+    asked = replace(settings, stored=ids, stream=NOTHING)
+    made = decide(own.graph, asked, Way.MERGE, NOBODY)
+    return replace(made, splits=own.splits, before=own.before)
+
+
+def others(own: Scheduled) -> Iterator[frozenset[int]]:
+    """The sets of ops to compute once that differ from a schedule's in one class of values, or the
+    first of it. Values are of a class if they are alike in what they do, at how many places they
+    are read, and whether they are stored."""
+    if _is_fixed(own):
+        return
+    now = stored(own)
+    classes: dict[tuple[object, ...], list[int]] = {}
+    rank: dict[tuple[object, ...], float] = {}
+    for value in again(own.graph, now):
+        op = value.op
+        key: tuple[object, ...] = op.id in now, op.opcode, op.shape, value.cost, value.places
+        classes.setdefault(key, []).append(op.id)
+        rank[key] = rank.get(key, 0.0) + value.spared
+    for is_stored in (False, True):
+        # what is spared most by storing it, and what is spared least by having stored it
+        keys = sorted((key for key in classes if key[0] is is_stored), key=rank.__getitem__)
+        for key in keys[:MOST_CLASSES] if is_stored else keys[: -MOST_CLASSES - 1 : -1]:
+            ids = classes[key]
+            yield now.symmetric_difference(ids)
+            if len(ids) > 1:
+                yield now.symmetric_difference(ids[:1])
+
+
+def stored(own: Scheduled) -> frozenset[int]:
+    """The ids of the ops that a schedule computes once."""
+    return frozenset(s.op.id for g in own.plan.groups for s in g.group.stages if s.whole)
+
+
+def _with_more(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
+    """The schedules in which threads may wait for each other, as far as they are others."""
+    if _is_fixed(own):
+        return
+    seen = {stored(own)}
+    for spread in (False, True):
+        ids = materialized(own.graph, NOTHING, wait_of(settings), spread)
+        if ids not in seen:
+            seen.add(ids)
+            with suppress(CodegenError):
+                yield restored(own, ids, settings)
+
+
+def _is_fixed(own: Scheduled) -> bool:
+    """Whether what is stored follows from how its rows are walked."""
+    return own.plan.cluster > 1 or any(plan.group.streamed for plan in own.plan.groups)
+
+
+def _us(one: Draft) -> float:
+    return cost_us(one.cost, one.device)

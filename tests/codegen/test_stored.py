@@ -1,0 +1,147 @@
+"""Which values a kernel computes once: the rule it starts from, what is tried from there, and that
+the result does not depend on it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.generate import compared, draft, generate, plan_kernel
+from fusionstitch.codegen.loops.stages import again
+from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.codegen.search.stored import MOST_CLASSES, others, restored, stored
+from fusionstitch.codegen.settings import CodegenOptions, Settings
+from fusionstitch.costmodel.devices import device
+from fusionstitch.costmodel.kernel_time import cost_us
+from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Graph
+from tests.codegen.cases import CASES
+from tests.codegen.regions import H200 as SMALL_GRID
+from tests.codegen.regions import Case, build, launched, whole_of
+
+H200 = device("h200")
+
+
+def change(u: Any, axis: int) -> Any:
+    """Limited slopes, what flows between cells, and what stays: a stencil of a stencil of one."""
+    back, front = u - jnp.roll(u, 1, axis), jnp.roll(u, -1, axis) - u
+    slope = jnp.where(back * front > 0, 2 * back * front / (back + front), 0.0)
+    left, right = u + slope / 2, jnp.roll(u - slope / 2, -1, axis)
+    speed = jnp.sqrt(1 + left * left) + jnp.sqrt(1 + right * right)
+    flow = jnp.tanh(left) + jnp.tanh(right) - speed * (right - left)
+    return flow - jnp.roll(flow, 1, axis)
+
+
+def fluxes(u: Any) -> Any:
+    return u - 0.1 * (change(u, 0) + change(u, 1))
+
+
+def in_turns(u: Any) -> Any:
+    """One axis after the other: twice as many levels."""
+    for axis in (0, 1):
+        u = u - 0.1 * change(u, axis)
+    return u
+
+
+@cache
+def region(rows: int, columns: int) -> Graph:
+    return whole_of(fluxes, jax.ShapeDtypeStruct((rows, columns), jnp.float32), name="fluxes")
+
+
+def drafted(graph: Graph, options: CodegenOptions | None = None) -> Draft:
+    found = draft(graph, H200, options)
+    assert isinstance(found, Draft)
+    return found
+
+
+def us(one: Draft) -> float:
+    return cost_us(one.cost, H200)
+
+
+def inlined(graph: Graph) -> Draft:
+    return Draft.of(plan_kernel(graph, H200), CodegenOptions(), H200)
+
+
+def test_a_large_field_stores_what_a_small_one_computes_again() -> None:
+    large, small = region(2048, 2051), region(16, 19)
+    assert not stored(inlined(large).scheduled)
+    found = drafted(large)
+    assert len(found.scheduled.plan.phases) > 1
+    assert us(found) < 0.9 * us(inlined(large))
+    assert len(drafted(small).scheduled.plan.phases) == 1
+
+
+def test_what_is_too_long_without_is_stored() -> None:
+    array = jax.ShapeDtypeStruct((1024, 1027), jnp.float32)
+    graph = whole_of(in_turns, array, name="in_turns")
+    with pytest.raises(CodegenError, match=r"values|places"):
+        inlined(graph)
+    assert len(drafted(graph).scheduled.plan.phases) > 1
+    strict = CodegenOptions(tuning=Tuning(block=256))
+    with pytest.raises(CodegenError, match=r"values|places"):
+        drafted(graph, strict)
+
+
+def test_the_search_goes_on_from_there() -> None:
+    """Of the values that the rule stores some are cheaper computed again, and others stored."""
+    graph = region(1024, 1027)
+    first = drafted(graph)
+    sets = list(others(first.scheduled))
+    assert 1 <= len(sets) <= 4 * MOST_CLASSES
+    now = stored(first.scheduled)
+    assert any(ids < now for ids in sets)
+    assert all(ids ^ now for ids in sets)
+    best = compared(first, H200)
+    assert isinstance(best, Draft)
+    assert us(best) <= us(first)
+
+
+def test_who_asks_for_a_schedule_gets_it() -> None:
+    graph = region(1024, 1027)
+    own = inlined(graph)
+    asked = drafted(graph, CodegenOptions(template=own.template))
+    assert asked.template == own.template
+    assert drafted(graph, CodegenOptions(tuning=Tuning(block=128))).cost.blocks
+    assert stored(drafted(graph, CodegenOptions(tuning=Tuning(block=128))).scheduled) == frozenset()
+
+
+def test_a_template_says_what_is_stored() -> None:
+    graph = region(512, 515)
+    settings = Settings.of(H200, CodegenOptions())
+    first = drafted(graph).scheduled
+    for ids in (frozenset[int](), stored(first), *others(first)):
+        one = restored(first, ids, settings)
+        assert stored(one) >= ids
+        kernel = generate(graph, H200, CodegenOptions(template=one.template))
+        assert kernel.source == Draft.of(one, CodegenOptions(), H200).kernel().source
+
+
+def test_results_do_not_depend_on_what_is_stored(host_compiler: str) -> None:
+    graph = whole_of(fluxes, jax.ShapeDtypeStruct((24, 37), jnp.float32), name="fluxes")
+    settings = Settings.of(SMALL_GRID, CodegenOptions())
+    first = plan_kernel(graph, SMALL_GRID)
+    every = frozenset(value.op.id for value in again(first.graph, ()))
+    everything = restored(first, every, settings)
+    field = np.random.default_rng(0).standard_normal((24, 37)).astype(np.float32)
+    sets = [frozenset[int](), *others(first), every, *others(everything)]
+    templates = sorted({restored(first, ids, settings).template for ids in sets})
+    assert len(templates) >= 4
+    cases = [Case(graph, (field,), SMALL_GRID, CodegenOptions(template=t)) for t in templates]
+    built = build(cases)
+    wanted = np.asarray(jax.jit(fluxes)(field))
+    for case, kernel in built.kernels.items():
+        [found] = launched(kernel, built.artifacts[case], case.args)
+        np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=2e-6)
+
+
+def test_what_is_walked_in_streams_stays() -> None:
+    case = CASES["streamed_f32"].case()
+    own = plan_kernel(case.graph, case.device, case.options)
+    assert any(plan.group.streamed for plan in own.plan.groups)
+    assert list(others(own)) == []
