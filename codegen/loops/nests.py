@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.loops.dot_nests import gives_elements, shape_of_reader, sums_columns
 from fusionstitch.codegen.loops.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
 from fusionstitch.codegen.loops.stages import Stage
@@ -193,7 +194,7 @@ def _carries(group: Group, stage: Stage) -> bool:
 
 
 def _is_repeated(op: Op) -> bool:
-    return is_short(op) and op.attrs.get("alike", False)
+    return is_short(op) and annotations_of(op).alike
 
 
 def _adds_results(group: Group, nest: Nest, stage: Stage) -> bool:

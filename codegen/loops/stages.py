@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.index_maps.index import Index, constant, variable
 from fusionstitch.codegen.index_maps.maps import Indices, arguments
 from fusionstitch.codegen.index_maps.numbers import digits_of
@@ -175,7 +176,7 @@ def materialized(
     (`meeting`), also values that are read at several places, where that takes longer."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
-    dear = {op.id for op in graph.ops if op.opcode == "dot" or op.attrs.get("of_matches")}
+    dear = {op.id for op in graph.ops if op.opcode == "dot" or annotations_of(op).matches}
     kept: set[int] = set()
     weight: dict[int, float] = {}
     #: the same, with what is read; and how many values are computed and read
@@ -341,8 +342,7 @@ def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
         op.opcode,
         op.shape,
         (op.operands[0].dims, tuple(op.attrs["dimensions"])) if op.opcode == "reduce" else (),
-        op.attrs.get("alike"),
-        op.attrs.get("share"),
+        annotations_of(op),
         stage.inner_extents,
         stage.optional,
         tuple((producer.op.shape, _axes_of(index)) for producer, index in stage.reads),

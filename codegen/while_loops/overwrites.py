@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.ir.kernel import Overwriting
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
@@ -80,7 +81,7 @@ def _is_part(form: Phased, output: int, part: Op) -> bool:
     dealt, flat = form.program.dealt, form.flat
     assert dealt is not None
     whole, *starts = part.operands
-    own = ["counts" in start.attrs for start in starts]
+    own = [annotations_of(start).counts is not None for start in starts]
     once = flat.graph.root.operands.count(part) == 1 and flat.graph.users[whole.id] == (part,)
     return once and own == [bool(start.terms) for start in dealt.starts[output]]
 

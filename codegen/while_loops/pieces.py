@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fusionstitch.codegen.annotations import annotated, annotations_of
 from fusionstitch.codegen.index_maps.index import Index
 from fusionstitch.codegen.index_maps.maps import position
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
@@ -257,11 +258,10 @@ class _Cutter:
         if op.id in self.constants:
             copy = rebuilt(self.constants[op.id], ())
         else:
-            attrs = {"index": len(sources)}
-            if "counts" in op.attrs:
-                attrs["counts"] = op.attrs["counts"]
-            copy = Op("parameter", op.shape, attrs=attrs, name=_label(op), source=op.source)
-            sources.append(None if "counts" in op.attrs else self.slots[op.id])
+            index, counts = {"index": len(sources)}, annotations_of(op).counts
+            new = Op("parameter", op.shape, attrs=index, name=_label(op), source=op.source)
+            copy = annotated(new, counts=counts)
+            sources.append(self.slots[op.id] if counts is None else None)
         copies[op.id] = copy
         ops.append(copy)
         return copy
