@@ -70,10 +70,10 @@ def decide(graph: Graph, settings: Settings, way: Way, watch: Watch) -> Schedule
         seen = _seen(device, way)
         groups = done("groups", form_groups(stages, seen, way is not Way.APART, stream))
         if way is not Way.APART:
-            groups = done("streamed rows", _with_streamed_rows(groups, stream, device))
+            groups = done("streamed rows", stream_rows(groups, stream, device))
             groups = done("cached values", cache_values(groups, graph, device))
             if template is None:
-                groups = done("tiles", _with_tiles(groups, device))
+                groups = done("tiles", tile_dots(groups, device))
         choice = done("choice", _choice(graph, groups, settings))
     return settle(graph, choice, settings, way, watch)
 
@@ -116,16 +116,6 @@ def _meeting(settings: Settings) -> Meeting:
     lanes = device.lanes * device.sm_count
     alone = threads if device.holds_one_block else 0
     return Meeting(wait_us * device.cycles_per_us, lanes, alone)
-
-
-def _with_streamed_rows(groups: list[Group], stream: Stream, device: Device) -> list[Group]:
-    stream_rows(groups, stream, device)
-    return groups
-
-
-def _with_tiles(groups: list[Group], device: Device) -> list[Group]:
-    tile_dots(groups, device)
-    return groups
 
 
 def _choice(graph: Graph, groups: Sequence[Group], settings: Settings) -> Choice:

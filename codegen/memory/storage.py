@@ -85,13 +85,13 @@ def _dominates(
 
 def requests_of(
     group: GroupPlan, plan: KernelPlan
-) -> tuple[list[SharedRequest], dict[Hashable, list[Stage]]]:
+) -> tuple[list[SharedRequest], dict[Hashable, Sequence[Stage]]]:
     """Requests in execution order: of each nest its rooms, its values, and its end. The stages of
     the nest by each that is not a stage itself."""
     nest_of = {s: n for n, nest in enumerate(group.nests) for s in nest.nest.stages}
     wanted = group.shared
     requests: list[SharedRequest] = []
-    stages: dict[Hashable, list[Stage]] = {}
+    stages: dict[Hashable, Sequence[Stage]] = {}
     for number, nest in enumerate(group.nests):
         read = _values_read(nest, wanted, nest_of, number)
         takers: dict[Stage, Stage] = {}

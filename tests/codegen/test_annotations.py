@@ -12,8 +12,7 @@ import pytest
 from jax import lax
 
 from fusionstitch.codegen.annotations import Annotations, annotated, annotations_of, like
-from fusionstitch.codegen.drafts import Draft
-from fusionstitch.codegen.generate import draft, generate, plan_kernel
+from fusionstitch.codegen.generate import draft, generate
 from fusionstitch.codegen.rewrite.region import rebuilt, rewrite
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.codegen.watch import Watch
@@ -101,14 +100,3 @@ def test_the_number_of_an_iteration_is_no_attribute() -> None:
     parameters = [p for one in straight_ones(found.form.pieces) for p in one.graph.parameters]
     assert [str(c) for p in parameters if (c := annotations_of(p).counts)] == ["turn"]
     assert not [key for op in parameters for key in op.attrs if key != "index"]
-
-
-@pytest.mark.parametrize("name", ANNOTATED)
-def test_lowering_changes_no_op(name: str) -> None:
-    fun, args = ANNOTATED[name]
-    scheduled = plan_kernel(whole_of(fun, *args), H200)
-    before = [(op, dict(op.attrs), annotations_of(op)) for op in scheduled.graph]
-    template = scheduled.template
-    Draft.of(scheduled, CodegenOptions(), H200)
-    assert [(op, dict(op.attrs), annotations_of(op)) for op in scheduled.graph] == before
-    assert scheduled.template == template
