@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.assembly import Written, assembled, ops_after_rewriting
@@ -11,6 +10,7 @@ from fusionstitch.codegen.ir.passes import EARLY, LOWERED, VECTORS
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.settings import CodegenOptions, Settings, Way
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.while_loops.flat import Flat, flatten
@@ -157,7 +157,7 @@ def other_forms(of: Looped) -> Iterator[Looped]:
         asked += [f"loop grid threads {one.block} tile {one.tile:g}" for one in larger_ones]
     seen = {of.template}
     for template in asked:
-        with suppress(CodegenError):
+        with LeftOut(of.settings.options.check):
             other = plan_loops(of.region, of.settings, asked=template)
             if other.template not in seen:
                 seen.add(other.template)
@@ -169,6 +169,7 @@ def _sized(looped: Looped, flat: Flat, settings: Settings) -> Looped:
     form = looped.form
     if not isinstance(form, Phased) or len(form.schedules) > MOST_PIECES:
         return looped
+    check = settings.options.check
 
     def on_grid(tuning: Tuning) -> Looped:
         larger = on_the_grid(flat.copied(), settings, tuning)
@@ -177,10 +178,10 @@ def _sized(looped: Looped, flat: Flat, settings: Settings) -> Looped:
         return _compared(looped.region, larger, settings)
 
     if form.form == "grid":
-        return fastest(looped, Tuning(block=form.block), on_grid)
+        return fastest(looped, Tuning(block=form.block), on_grid, check)
     found = [looped]
     for block in near(form.block) if form.alone else ():
-        with suppress(CodegenError):
+        with LeftOut(check):
             made = ALONE[form.form](flat.copied(), settings, block)
             found.append(_compared(looped.region, made, settings))
     best = min(found, key=lambda one: one.us)

@@ -13,13 +13,13 @@ ones may be faster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Protocol, TypeVar
 
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.search.descent import descend
+from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.while_loops.threads import SIZES
 from fusionstitch.hlo.errors import CodegenError
 
@@ -63,13 +63,13 @@ def larger(tuning: Tuning) -> Iterator[Tuning]:
             yield one
 
 
-def fastest(first: T, tuning: Tuning, made: Callable[[Tuning], T]) -> T:
+def fastest(first: T, tuning: Tuning, made: Callable[[Tuning], T], check: bool = False) -> T:
     """The first kernel, which is that of a tuning, or one that is `made` of larger blocks and tiles
-    and takes less."""
+    and takes less. With `check`, a defect that shows in one of these is raised."""
 
     def near(of: tuple[T, Tuning]) -> Iterator[tuple[float, tuple[T, Tuning]]]:
         for one in larger(of[1]):
-            with suppress(CodegenError):
+            with LeftOut(check):
                 kernel = made(one)
                 yield kernel.us, (kernel, one)
 
