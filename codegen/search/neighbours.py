@@ -87,7 +87,8 @@ def _parts(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
 
 def _threads(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
     """Blocks of other sizes."""
-    for choice in resized(choice_of(own.plan), focus.reach if focus else 2):
+    most = settings.device.max_threads_per_block
+    for choice in resized(choice_of(own.plan), most, focus.reach if focus else 2):
         yield _settled(own, choice, settings)
 
 

@@ -153,7 +153,8 @@ def other_forms(of: Looped) -> Iterator[Looped]:
         tile = "" if form.alone else f" tile {form.tile or 1:g}"
         asked += [f"loop {form.form} threads {threads}{tile}" for threads in near(form.block)]
     if isinstance(form, Phased) and form.form == "grid":
-        larger_ones = larger(Tuning(block=form.block, tile=form.tile or 1.0))
+        most = of.settings.device.max_threads_per_block
+        larger_ones = larger(Tuning(block=form.block, tile=form.tile or 1.0), most)
         asked += [f"loop grid threads {one.block} tile {one.tile:g}" for one in larger_ones]
     seen = {of.template}
     for template in asked:
@@ -178,7 +179,7 @@ def _sized(looped: Looped, flat: Flat, settings: Settings) -> Looped:
         return _compared(looped.region, larger, settings)
 
     if form.form == "grid":
-        return fastest(looped, Tuning(block=form.block), on_grid, check)
+        return fastest(looped, Tuning(block=form.block), on_grid, settings.device, check)
     found = [looped]
     for block in near(form.block) if form.alone else ():
         with LeftOut(check):

@@ -15,7 +15,7 @@ from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
 
 #: Threads of one block that works alone.
-MOST_THREADS, LEAST_THREADS = 1024, 32
+LEAST_THREADS = 32
 SIZES = (32, 64, 128, 256, 512, 1024)
 #: Elements that a thread of it sums up.
 SUMMED = 16
@@ -57,7 +57,7 @@ def threads_alone(cut: Program, device: Device, asked: int | None = None) -> Thr
     if asked is not None and asked not in SIZES:
         known = ", ".join(map(str, SIZES))
         raise CodegenError(f"Blocks of loops have {known} threads, not {asked}.")
-    most = asked or _most_threads(cut)
+    most = asked or _most_threads(cut, device)
     sizes = (most,) if asked else (most, most // 2, most // 4)
     wanted = min(MOST_RESIDENT, math.ceil(cut.dealt.blocks / device.sm_count) if cut.dealt else 1)
     for resident in range(wanted, 0, -1):
@@ -68,16 +68,16 @@ def threads_alone(cut: Program, device: Device, asked: int | None = None) -> Thr
 
 def threads_in_cluster(cut: Program, device: Device, blocks: int) -> Threads:
     """The threads of blocks that share each iteration, one to a multiprocessor."""
-    most = _most_threads(cut, blocks)
+    most = _most_threads(cut, device, blocks)
     found = _holding(cut, device, (most, most // 2, most // 4), 1, blocks)
     return found or Threads(most, 1, free_registers(most, device))
 
 
-def _most_threads(cut: Program, blocks: int = 1) -> int:
+def _most_threads(cut: Program, device: Device, blocks: int = 1) -> int:
     """Threads that each of so many blocks keeps busy."""
     ops = [op for piece in straight_ones(cut.pieces) for op in piece.graph.ops[:-1]]
     steps = power_of_two(max(map(_steps, ops))) // blocks
-    return min(MOST_THREADS, max(LEAST_THREADS, steps))
+    return min(device.max_threads_per_block, max(LEAST_THREADS, steps))
 
 
 def _holding(
