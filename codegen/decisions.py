@@ -14,9 +14,9 @@ from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.loops.caching import cache_values
 from fusionstitch.codegen.loops.groups import Group, form_groups
 from fusionstitch.codegen.loops.stages import (
-    Meeting,
     Stage,
     Stream,
+    Synchronisation,
     find_stages,
     materialized,
 )
@@ -102,20 +102,20 @@ def _seen(device: Device, way: Way) -> Device:
 
 
 def _stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
-    meeting = _meeting(settings) if settings.options.tuning.once else None
-    stages = find_stages(graph, stream, materialized(graph, stream, meeting))
+    once_more = _synchronisation(settings) if settings.options.tuning.once else None
+    stages = find_stages(graph, stream, materialized(graph, stream, once_more))
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
     return stages
 
 
-def _meeting(settings: Settings) -> Meeting:
+def _synchronisation(settings: Settings) -> Synchronisation:
     """What it costs that all threads wait for each other once more."""
     device, threads = settings.device, settings.options.tuning.block or 0
     wait_us = max(boundary_us(device, device.sm_count), device.block_barrier_us)
     lanes = device.lanes * device.sm_count
     alone = threads if device.holds_one_block else 0
-    return Meeting(wait_us * device.cycles_per_us, lanes, alone)
+    return Synchronisation(wait_us * device.cycles_per_us, lanes, alone)
 
 
 def _choice(graph: Graph, groups: Sequence[Group], settings: Settings) -> Choice:

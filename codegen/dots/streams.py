@@ -58,7 +58,7 @@ class Layout:
         """Bytes of an element."""
         return item_bytes(self.element)
 
-    def room(self, columns: int) -> int:
+    def bytes_of(self, columns: int) -> int:
         """Bytes of so many columns."""
         return columns * self.stride * self.item
 
@@ -227,7 +227,7 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
         reason=f"16 rows a warp on tensor cores, {columns} columns at a time",
         registers=held + len(products) * columns // 2 + working,
         columns=columns,
-        shared=sum(x.room(columns) for x in layouts.values()),
+        shared=sum(x.bytes_of(columns) for x in layouts.values()),
     )
 
 

@@ -41,7 +41,7 @@ BLOCK_ROWS = 128
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Synchronisation:
     """What it costs that all threads wait for each other: `wait` operations of each lane, of which
     there are `lanes`. A lone block of so many `threads`, 0 for others, has idle ones."""
 
@@ -168,12 +168,12 @@ _EFFORT_LIMIT = 1e18
 
 
 def materialized(
-    graph: Graph, stream: Stream = NOTHING, meeting: Meeting | None = None
+    graph: Graph, stream: Stream = NOTHING, synchronisation: Synchronisation | None = None
 ) -> frozenset[int]:
     """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
     compute again for each of several stages, or for each column of a dot. What lies between the
     dots of a stream is computed once anyway. Where threads may wait for each other once more
-    (`meeting`), also values that are read at several places, where that takes longer."""
+    (`synchronisation`), also values that are read at several places, where that takes longer."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     dear = {op.id for op in graph.ops if op.opcode == "dot" or annotations_of(op).matches}
@@ -188,7 +188,7 @@ def materialized(
             kept.add(op.id)
         inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in kept)
         weight[op.id] = min(inherited + _effort(op), _EFFORT_LIMIT)
-        if meeting is not None:
+        if synchronisation is not None:
             cost[op.id] = _summed(op, cost, kept, READ, _effort(op))
             values[op.id] = _summed(op, values, kept, 1, 1)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank == 0:
@@ -205,10 +205,10 @@ def materialized(
                 and not _stands_in(op, readers, tree)
             )
             or (
-                meeting is not None
+                synchronisation is not None
                 and (reads := _reads(graph, op))
                 and (
-                    meeting.pays(cost[op.id], op.shape.size, reads)
+                    synchronisation.pays(cost[op.id], op.shape.size, reads)
                     or (sum(reads) > 1 and values[op.id] * sum(reads) > MOST_AGAIN)
                 )
             )

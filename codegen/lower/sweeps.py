@@ -228,7 +228,7 @@ class Sweeps:
             join, sizes = REDUCE_CLUSTER, (self.block // WARP, self.cluster)
         elif threads < self.block:
             join = REDUCE_TEAM
-        scratch = Name(self.access.rooms[next(iter(totals))])
+        scratch = Name(self.access.exchanges[next(iter(totals))])
         arguments = (scratch, *map(Name, totals.values()))
         self.writer.add(Call(join, (*sizes, *map(functor_of, totals)), arguments))
 
@@ -237,7 +237,7 @@ class Sweeps:
         teams, op = self.plan.teams, stage.op
         total: Expr = Name(partial)
         if teams.columns:
-            scratch, given = Name(self.access.rooms[stage]), (teams.columns, functor_of(stage))
+            scratch, given = Name(self.access.exchanges[stage]), (teams.columns, functor_of(stage))
             total = apply(REDUCE_STRIDED, total, scratch, template=given)
         elif 1 < teams.threads <= WARP:
             total = apply(REDUCE_LANES, total, template=(teams.threads, functor_of(stage)))

@@ -115,9 +115,9 @@ def _shared(group: GroupPlan, layout: SharedLayout) -> list[tuple[str, str, str]
     found = [
         (slots[stage], _value(stage)) for stage in group.group.stages if stage in layout.offsets
     ]
-    for room, slot in layout.rooms.items():
-        if room.nest in group.nests:
-            found.append((slot, f"what threads exchange for {_value(room.stages[0])}"))
+    for exchange, slot in layout.exchanges.items():
+        if exchange.nest in group.nests:
+            found.append((slot, f"what threads exchange for {_value(exchange.stages[0])}"))
     found.sort(key=lambda one: (one[0].offset, one[1]))
     return [_bytes(s.offset, s.bytes, f"{what}, buffer {s.buffer}") for s, what in found]
 

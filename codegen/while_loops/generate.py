@@ -105,8 +105,8 @@ class Looped:
         ops = ops_after_rewriting(form.flat.graph)
         summary = f"{ops} ops after rewriting, all iterations {how}."
         own = facts(self.region, form, self.written, self.us - device.launch_us)
-        told = (*self.facts.facts, ("scope", "loop"), *own)
-        return assembled(self.region, self.written, form.template, summary, told, device)
+        known = (*self.facts.facts, ("scope", "loop"), *own)
+        return assembled(self.region, self.written, form.template, summary, known, device)
 
 
 def plan_loops(
@@ -238,8 +238,8 @@ def _looped(
     written = begun.passed(watch, left_out, settings.options.check)
     counted = written.cost(settings.device, UNKNOWN_TRIPS)
     rows = form.rows.count if isinstance(form, InRows) else 0
-    told = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])
-    facts = KernelFacts(counted, "loop", told)
+    own = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])
+    facts = KernelFacts(counted, "loop", own)
     us = cost_us(counted, settings.device)
     return Looped(region, form, begun, written, facts, us, settings)
 

@@ -301,7 +301,16 @@ class PhasedLowering:
         tables = {op.id: self.table(op) for op in graph if is_table(op)}
         layout = scheduled.layout
         memory = Locations(
-            *(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts, self.copies),
+            *(
+                inputs,
+                outputs,
+                scratch,
+                layout.offsets,
+                layout.exchanges,
+                tables,
+                parts,
+                self.copies,
+            ),
             owned=read_by_owners(graph, pairs(graph, plan)),
         )
         worker = self.worker()

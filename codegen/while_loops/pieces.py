@@ -353,7 +353,7 @@ class _Cutter:
 
     def part(self, c: Carried) -> tuple[Update, tuple[Index, ...]] | None:
         """The one part of a carried array that an iteration replaces, at a place that counters
-        decide, if nothing else reads the array meanwhile."""
+        decide, if nothing else reads the array in the loop."""
         flat, inside = self.flat, self.flat.parameter(c.inside)
         found = updates(flat, c)
         if found is None or len(found) > 1 or found[0].conditions or read_by_others(flat, c):
