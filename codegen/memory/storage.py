@@ -26,7 +26,7 @@ from fusionstitch.hlo.graph import Graph
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """Where stage values and the exchange buffers of nests lie, in bytes of a block's shared memory.
+    """Where stage values and exchange buffers of nests lie, in bytes of a block's shared memory.
     Every group has all of it: no two are at work in one block at once.
 
     `plans` holds Algorithm 4's result of each group; `unshared` the total had nothing been reused.

@@ -85,8 +85,8 @@ def _steps_at_once(nest: NestPlan, steps: int) -> int:
     by one, also by threads that have a step less."""
     if steps <= FEW_STEPS and not nest.teams.columns:
         return 0
-    turns = {nest.inner // nest.teams.threads, steps}
-    return min(range(STEPS, 0, -1), key=lambda n: max(t // n + t % n for t in turns))
+    each = {nest.inner // nest.teams.threads, steps}
+    return min(range(STEPS, 0, -1), key=lambda n: max(t // n + t % n for t in each))
 
 
 def row_stride(teams: Teams, rows: int, block: int, ragged: bool) -> int:

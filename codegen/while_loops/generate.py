@@ -25,7 +25,7 @@ from fusionstitch.codegen.while_loops.phased import (
 )
 from fusionstitch.codegen.while_loops.sizes import WORTH, fastest, larger, near, read_tuning
 from fusionstitch.codegen.while_loops.summary import facts
-from fusionstitch.codegen.while_loops.trips import turns
+from fusionstitch.codegen.while_loops.trips import iterations
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.kernel_cost import KernelCost
 from fusionstitch.costmodel.kernel_time import cost_us
@@ -238,7 +238,7 @@ def _looped(
     written = begun.passed(watch, left_out, settings.options.check)
     counted = written.cost(settings.device, UNKNOWN_TRIPS)
     rows = form.rows.count if isinstance(form, InRows) else 0
-    own = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])
+    own = ("rows", rows), ("turns", iterations(form.flat, form.flat.loops)[0])
     facts = KernelFacts(counted, "loop", own)
     us = cost_us(counted, settings.device)
     return Looped(region, form, begun, written, facts, us, settings)

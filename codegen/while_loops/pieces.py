@@ -206,7 +206,7 @@ class _Cutter:
         return [*(self.flat.root(c.first) for c in _all_carried(loop)), *self.choices(loop)]
 
     def choices(self, loop: Loop) -> list[Op]:
-        """What says whether a loop, and those in it, turn at all."""
+        """What says whether a loop, and those in it, have any iterations."""
         return [self.flat.root(one.chosen) for one in loop.nest if one.chosen is not None]
 
     def straight(
@@ -367,7 +367,7 @@ class _Cutter:
 
     def invariants(self, loop: Loop, roots: Sequence[Op]) -> list[Op]:
         """Dear ops that all iterations would compute alike, those included that loops inside would,
-        which may not turn at all."""
+        which may have no iterations."""
         flat = self.flat
         inner = [c for one in loop.inner for c in _all_carried(one)]
         carried = [*loop.carried, *inner]

@@ -56,8 +56,8 @@ class Told:
     inner: tuple[Told, ...] = ()
 
     def __repr__(self) -> str:
-        turns = "?" if self.iterations is None else self.iterations
-        return brief(f"Told: {turns} iterations, {count(self.elements, 'carried value')}")
+        many = "?" if self.iterations is None else self.iterations
+        return brief(f"Summary: {many} iterations, {count(self.elements, 'carried value')}")
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def summary_of(region: Graph, form: InRows | Phased, written: Written, us: float
     in_hlo = list(loops_of(region))
     pairs = zip(flat.loops, in_hlo, strict=True)
     loops = tuple(_told(flat, loop, op, places) for loop, op in pairs)
-    turns = sum(trips_of(flat, loop) for loop in flat.loops)
-    us /= max(1, turns)
+    iterations = sum(trips_of(flat, loop) for loop in flat.loops)
+    us /= max(1, iterations)
     if isinstance(form, InRows):
         axes = tuple(extent for _, extent in form.rows.chosen)
         return Loops("rows", axes, "a thread for each row", us, loops)

@@ -1,4 +1,4 @@
-"""How often the loops of a flat graph turn, and what counts it."""
+"""How many iterations the loops of a flat graph have, and what counts them."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def trips_of(flat: Flat, loop: Loop) -> int:
     return UNKNOWN_TRIPS if found is None else found.trips
 
 
-def turns(flat: Flat, loops: tuple[Loop, ...]) -> tuple[object, ...]:
-    """How often loops turn: for each (turns, those of the loops in it, whether XLA knows how often,
-    which takes one comparison)."""
+def iterations(flat: Flat, loops: tuple[Loop, ...]) -> tuple[object, ...]:
+    """How many iterations loops have: for each (iterations, those of the loops in it, whether XLA
+    knows how many, which takes one comparison)."""
     return tuple(
         (
             trips_of(flat, loop),
-            turns(flat, loop.inner),
+            iterations(flat, loop.inner),
             counter(flat, loop) is not None and len(conjuncts(flat.root(loop.condition))) == 1,
         )
         for loop in loops
