@@ -158,7 +158,7 @@ def _concatenate(op: Op, index: Indices) -> list[Read]:
             continue
         place = here if extent > 1 else Index()
         source = (*index[:axis], place, *index[axis + 1 :])
-        last = here.hi < extent  # earlier pieces took what lies below
+        last = here.hi < extent  # earlier parts took what lies below
         below = within(index[axis], index[axis].lo, start)
         found.append(Read(number, source, () if last else (below,)))
         if last:

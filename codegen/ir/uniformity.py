@@ -148,7 +148,7 @@ class Agreement:
         if isinstance(expr, Integer):
             return self._all_of(self._variable(v.name) for v in expr.index.variables)
         if isinstance(expr, Named):
-            return self._all_of(map(self._variable, expr.pieces))
+            return self._all_of(map(self._variable, expr.parts))
         if isinstance(expr, Infix) and len(expr.operands) == 2:
             found = self._counted(expr.operator, *expr.operands)
             if found is not None:

@@ -49,7 +49,7 @@ def find_cuts(
     That value is one of those `kept`, which are computed once; or it stands on one of no fewer
     elements, and all of it is computed anyway (another output, or `swept` by another loop) or in a
     few instructions. Any other slice is a small loop that needs its own elements alone; so are the
-    pieces of a value in many.
+    parts of a value in many.
     """
     found: dict[int, tuple[Cut, ...]] = {}
     outputs = dict.fromkeys(graph.root.operands)

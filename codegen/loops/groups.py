@@ -214,7 +214,7 @@ class Group:
 
     @property
     def tiles(self) -> int:
-        """Grid points: independent pieces of work, before several are given to one block."""
+        """Grid points: independent parts of the work, before several are given to one block."""
         return self.figures.tiles
 
     @property

@@ -36,8 +36,8 @@ from fusionstitch.hlo.trips import UNKNOWN_TRIPS
 Form = InRows | Phased
 
 #: What a form takes at most, beside the fastest one, for blocks of other sizes to be tried, and the
-#: straight pieces of iterations at most: each is scheduled anew.
-PROMISING, MOST_PIECES = 2.0, 8
+#: straight segments of iterations at most: each is scheduled anew.
+PROMISING, MOST_SEGMENTS = 2.0, 8
 
 #: The forms of loops, by the word that a template begins with.
 FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
@@ -168,7 +168,7 @@ def other_forms(of: Looped) -> Iterator[Looped]:
 def _sized(looped: Looped, flat: Flat, settings: Settings) -> Looped:
     """A form whose threads work together, in blocks of other sizes where that is faster."""
     form = looped.form
-    if not isinstance(form, Phased) or len(form.schedules) > MOST_PIECES:
+    if not isinstance(form, Phased) or len(form.schedules) > MOST_SEGMENTS:
         return looped
     check = settings.options.check
 

@@ -18,7 +18,7 @@ from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.codegen.watch import Watch
 from fusionstitch.codegen.while_loops.generate import Looped
 from fusionstitch.codegen.while_loops.phased import Phased
-from fusionstitch.codegen.while_loops.pieces import straight_ones
+from fusionstitch.codegen.while_loops.segments import straight_ones
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph, Op
 from tests.codegen.regions import whole_of
@@ -97,6 +97,6 @@ def test_the_number_of_an_iteration_is_no_attribute() -> None:
     found = draft(whole_of(loop, jax.ShapeDtypeStruct((64,), jnp.float32)), H200)
     assert isinstance(found, Looped)
     assert isinstance(found.form, Phased)
-    parameters = [p for one in straight_ones(found.form.pieces) for p in one.graph.parameters]
+    parameters = [p for one in straight_ones(found.form.segments) for p in one.graph.parameters]
     assert [str(c) for p in parameters if (c := annotations_of(p).counts)] == ["turn"]
     assert not [key for op in parameters for key in op.attrs if key != "index"]
