@@ -126,19 +126,19 @@ NOTHING = Stream(frozenset(), frozenset(), frozenset())
 
 
 def find_stages(
-    graph: Graph, stream: Stream = NOTHING, kept: frozenset[int] | None = None
+    graph: Graph, stream: Stream = NOTHING, stored: frozenset[int] | None = None
 ) -> list[Stage]:
     """The mandatory stages of a region in topological order: outputs, reductions and dots. An
-    output that is cut from another value has no stage, but that value has. `kept` are the ids of
+    output that is cut from another value has no stage, but that value has. `stored` are the ids of
     the ops that are computed once, by default those of `materialized`."""
-    kept = materialized(graph, stream) if kept is None else kept
-    cuts = _cuts(graph, kept)
+    stored = materialized(graph, stream) if stored is None else stored
+    cuts = _cuts(graph, stored)
     outputs = {o.id for o in graph.root.operands} | cuts.keys()
     outputs -= {cut.output.id for value in cuts for cut in cuts[value]}
     stages: list[Stage] = []
     by_op: dict[int, Stage] = {}
     for op in graph.ops[:-1]:
-        whole = op.id in kept
+        whole = op.id in stored
         if op.opcode == "parameter" or not (op.id in outputs or whole):
             continue
         stage = new_stage(op, len(stages))
@@ -151,7 +151,7 @@ def find_stages(
     return stages
 
 
-def _cuts(graph: Graph, kept: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
+def _cuts(graph: Graph, stored: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
     """The outputs that are cut from a value, by its id."""
     readers = functools.cache(lambda: _reading_stages(graph))
 
@@ -160,7 +160,7 @@ def _cuts(graph: Graph, kept: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
         loops = [graph.ops[i] for i in readers()[op.id]]
         return any(loop.shape.size * reduced_size(loop) >= op.shape.size for loop in loops)
 
-    return find_cuts(graph, kept, swept)
+    return find_cuts(graph, stored, swept)
 
 
 #: More than any threshold. What reads a value twice doubles its effort, op after op.
@@ -177,7 +177,7 @@ def materialized(
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     dear = {op.id for op in graph.ops if op.opcode == "dot" or annotations_of(op).matches}
-    kept: set[int] = set()
+    stored: set[int] = set()
     weight: dict[int, float] = {}
     #: the same, with what is read; and how many values are computed and read
     cost: dict[int, float] = {}
@@ -185,12 +185,12 @@ def materialized(
     tree = DominanceTree(graph.ops[:-1], dict.fromkeys(graph.root.operands))
     for op in graph.ops[:-1]:
         if needs_stage(op):
-            kept.add(op.id)
-        inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in kept)
+            stored.add(op.id)
+        inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in stored)
         weight[op.id] = min(inherited + _effort(op), _EFFORT_LIMIT)
         if synchronisation is not None:
-            cost[op.id] = _summed(op, cost, kept, READ, _effort(op))
-            values[op.id] = _summed(op, values, kept, 1, 1)
+            cost[op.id] = _summed(op, cost, stored, READ, _effort(op))
+            values[op.id] = _summed(op, values, stored, 1, 1)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank == 0:
             continue
         if op.id in stream.between:
@@ -213,18 +213,18 @@ def materialized(
                 )
             )
         ):
-            kept.add(op.id)
-    return frozenset(kept)
+            stored.add(op.id)
+    return frozenset(stored)
 
 
 def _summed(
-    op: Op, each: Mapping[int, float], kept: Container[int], read: float, own: float
+    op: Op, each: Mapping[int, float], stored: Container[int], read: float, own: float
 ) -> float:
     """What an op takes with what it is made of, where its operands take `each`, and what is an
     input or computed once is `read`."""
     if op.opcode == "parameter":
         return read
-    made = [read if o.id in kept else each[o.id] for o in dict.fromkeys(op.operands)]
+    made = [read if o.id in stored else each[o.id] for o in dict.fromkeys(op.operands)]
     return min(sum(made) + own, _EFFORT_LIMIT)
 
 
