@@ -14,9 +14,9 @@ from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.loops.caching import cache_values
 from fusionstitch.codegen.loops.groups import Group, form_groups
 from fusionstitch.codegen.loops.stages import (
-    Meeting,
     Stage,
     Stream,
+    Synchronisation,
     find_stages,
     materialized,
 )
@@ -70,10 +70,10 @@ def decide(graph: Graph, settings: Settings, way: Way, watch: Watch) -> Schedule
         seen = _seen(device, way)
         groups = done("groups", form_groups(stages, seen, way is not Way.APART, stream))
         if way is not Way.APART:
-            groups = done("streamed rows", _with_streamed_rows(groups, stream, device))
+            groups = done("streamed rows", stream_rows(groups, stream, device))
             groups = done("cached values", cache_values(groups, graph, device))
             if template is None:
-                groups = done("tiles", _with_tiles(groups, device))
+                groups = done("tiles", tile_dots(groups, device))
         choice = done("choice", _choice(graph, groups, settings))
     return settle(graph, choice, settings, way, watch)
 
@@ -113,30 +113,20 @@ def _found_stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stag
     if settings.stored is not None:
         return find_stages(graph, stream, settings.stored)
     if settings.options.tuning.once:
-        return find_stages(graph, stream, materialized(graph, stream, wait_of(settings)))
+        return find_stages(graph, stream, materialized(graph, stream, synchronisation(settings)))
     try:
         return find_stages(graph, stream, materialized(graph, stream))
     except CodegenError:
-        return find_stages(graph, stream, materialized(graph, stream, wait_of(settings)))
+        return find_stages(graph, stream, materialized(graph, stream, synchronisation(settings)))
 
 
-def wait_of(settings: Settings) -> Meeting:
+def synchronisation(settings: Settings) -> Synchronisation:
     """What it costs that all threads wait for each other once more."""
     device, threads = settings.device, settings.options.tuning.block or 0
     wait_us = max(boundary_us(device, device.sm_count), device.block_barrier_us)
     lanes = device.lanes * device.sm_count
     alone = threads if device.holds_one_block else 0
-    return Meeting(wait_us * device.cycles_per_us, lanes, alone)
-
-
-def _with_streamed_rows(groups: list[Group], stream: Stream, device: Device) -> list[Group]:
-    stream_rows(groups, stream, device)
-    return groups
-
-
-def _with_tiles(groups: list[Group], device: Device) -> list[Group]:
-    tile_dots(groups, device)
-    return groups
+    return Synchronisation(wait_us * device.cycles_per_us, lanes, alone)
 
 
 def _choice(graph: Graph, groups: Sequence[Group], settings: Settings) -> Choice:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -16,6 +15,7 @@ from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.search import neighbours as schedules
 from fusionstitch.codegen.search.compared import fastest
+from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.search.stored import started
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.watch import NOBODY, Watch
@@ -62,7 +62,7 @@ def neighbours(of: Draft | Looped) -> Iterator[Draft | Looped]:
         return
     options = replace(of.options, template=None)
     for other in schedules.neighbours(of.scheduled, Settings(of.device, options)):
-        with suppress(CodegenError):
+        with LeftOut(options.check):
             yield Draft.of(other, options, of.device)
 
 

@@ -66,11 +66,11 @@ class Again:
 
 @dataclass(frozen=True, repr=False)
 class PhaseCost:
-    """All threads between two grid barriers, `turns` times where these are in a loop: all of its
-    turns together, but for the `path`; `grid_barriers` end them. Bytes: `outside` is what is read
-    and written of inputs and outputs, each byte once and by the first phase that does; `moved`
-    goes between L2 and the multiprocessors, and what is in `again`, too, where caches are too
-    small. Accesses of threads: `accesses` of global memory, in `sectors`, and those `near`. The
+    """All threads between two grid barriers, `iterations` times where these are in a loop: all of
+    its iterations together, but for the `path`; `grid_barriers` end them. Bytes: `outside` is what
+    is read and written of inputs and outputs, each byte once and by the first phase that does;
+    `moved` goes between L2 and the multiprocessors, and what is in `again`, too, where caches are
+    too small. Accesses of threads: `accesses` of global memory, in `sectors`, and those `near`. The
     other amounts are those of `Path`, of all threads together; `flops64` and `tensor_flops` are in
     FLOPs. `blocks` is how many blocks go through it, 0 for all."""
 
@@ -90,14 +90,14 @@ class PhaseCost:
     flops64: int = 0
     tensor_flops: int = 0
     products: int = 0
-    turns: int = 1
+    iterations: int = 1
     grid_barriers: int = 0
     blocks: int = 0
 
     def __repr__(self) -> str:
         return brief(
-            f"PhaseCost: {count(self.turns, 'turn')}, {count(self.outside, 'byte')} outside, "
-            f"{count(self.moved, 'byte')} moved"
+            f"PhaseCost: {count(self.iterations, 'iteration')}, "
+            f"{count(self.outside, 'byte')} outside, {count(self.moved, 'byte')} moved"
         )
 
 

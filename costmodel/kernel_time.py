@@ -67,11 +67,11 @@ def _side_by_side_us(
 ) -> float:
     """Phases of blocks that wait for each other: the longest path through them, or what a unit of
     the device takes for all of them."""
-    each = [us / max(1, phase.turns) for us, phase in zip(phases, cost.phases, strict=True)]
+    each = [us / max(1, phase.iterations) for us, phase in zip(phases, cost.phases, strict=True)]
     busy = [0.0, 0.0, 0.0]
     for phase in cost.phases:
         _, *rates = parts_us(phase, cost, device, missed)
-        busy = [sum_ + max(1, phase.turns) * us for sum_, us in zip(busy, rates, strict=True)]
+        busy = [sum_ + max(1, phase.iterations) * us for sum_, us in zip(busy, rates, strict=True)]
     return max(critical_us(cost.steps, each, links(device, cost.blocks)), *busy)
 
 
@@ -122,7 +122,7 @@ def phases_us(
     missed: float,
     crowded: bool = False,
 ) -> Iterator[float]:
-    """Microseconds of each phase in all its turns, without the barriers between them."""
+    """Microseconds of each phase in all its iterations, without the barriers between them."""
     prices = device.prices
     for phase in cost.phases:
         own = replace(cost, blocks=phase.blocks) if phase.blocks else cost
@@ -131,7 +131,7 @@ def phases_us(
             slots = cost.threads * _slots(phase.path, prices)
             way = max(way, slots / device.lanes / device.cycles_per_us)
         power = prices.overlap * _independent(phase, own, device) ** prices.independent
-        yield phase.turns * float((way**power + max(rates) ** power) ** (1 / power))
+        yield phase.iterations * float((way**power + max(rates) ** power) ** (1 / power))
 
 
 def _resident(cost: KernelCost, device: Device) -> int:
@@ -187,7 +187,7 @@ def _slots(does: Path | PhaseCost, prices: Prices) -> float:
 def parts_us(
     phase: PhaseCost, cost: KernelCost, device: Device, missed: float
 ) -> tuple[float, float, float, float]:
-    """What a turn of a phase takes if nothing else did: its way, issuing, L2, DRAM."""
+    """What an iteration of a phase takes if nothing else did: its way, issuing, L2, DRAM."""
     prices, resident = device.prices, _resident(cost, device)
     each = cost.blocks / device.sm_count  # blocks of a multiprocessor
     cycles = path_cycles(phase.path, prices) + prices.spilled * cost.spilled * phase.path.kept
@@ -207,5 +207,5 @@ def parts_us(
     near *= max(1.0, 1 / each) ** prices.few_blocks
     moved = phase.outside * missed + from_dram
     far = moved / device.dram_bytes_per_s * 1e6
-    turns = max(1, phase.turns)
-    return way, issued * uneven / turns, near / turns, far / turns
+    iterations = max(1, phase.iterations)
+    return way, issued * uneven / iterations, near / iterations, far / iterations

@@ -9,7 +9,7 @@ from benchmarks.figures.cases import Case, case
 from benchmarks.figures.picture import Picture
 from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.memory.exchange_scratch import Room
+from fusionstitch.codegen.memory.exchange_scratch import ExchangeBuffer
 from fusionstitch.codegen.memory.shared import SharedPlan
 from fusionstitch.codegen.memory.storage import requests_of
 from fusionstitch.hlo.graph import Op
@@ -49,7 +49,7 @@ def steps(one: Case) -> list[str]:
     for request in requests:
         if isinstance(request.op, Stage):
             names.append(request.op.op.name)
-        elif isinstance(request.op, Room):
+        elif isinstance(request.op, ExchangeBuffer):
             names.append("exchange")
         else:
             names.append("end of loop")

@@ -44,7 +44,7 @@ class Amounts:
         """Barriers at which those of a scope meet."""
         self.barriers[scope] = self.barriers.get(scope, 0) + times
 
-    def closed(self, path: Path, turns: int, costs: OpCosts) -> Phase:
+    def closed(self, path: Path, iterations: int, costs: OpCosts) -> Phase:
         """All of it, priced."""
         units = dict(self.units)
         for (opcode, dtype), times in self.ops.items():
@@ -61,5 +61,5 @@ class Amounts:
             path=path,
             read={name: one.closed() for name, one in self.read.items()},
             written={name: one.closed() for name, one in self.written.items()},
-            turns=turns,
+            iterations=iterations,
         )

@@ -1,6 +1,6 @@
 """Axes, along which executions of a statement differ, and arrays over them.
 
-An axis is the number of the thread, that of the block, or the turn of a loop.
+An axis is the number of the thread, that of the block, or the iteration of a loop.
 """
 
 from __future__ import annotations

@@ -77,21 +77,22 @@ class Chain:
         self.settled = self.last
 
     def begin(self) -> Frame:
-        """The first turn of a loop begins. Gives the frame that it stands in, for its `end`."""
+        """The first iteration of a loop begins. Gives the frame that it stands in, for its
+        `end`."""
         self.settle()
         outer, self.frame = self.frame, Frame(self.settled)
         return outer
 
-    def end(self, outer: Frame, turns: int, variable: str) -> None:
+    def end(self, outer: Frame, iterations: int, variable: str) -> None:
         """It has ended, and the others are like it: each begins when what it needs of the one
-        before is there. Elements whose place has its `variable` are others in each turn."""
+        before is there. Elements whose place has its `variable` are others in each iteration."""
         own = self.frame
         waits = [self.settled - own.began]
         for name, place in own.wrote:
             apart = variable in _variables(place)
             if name not in own.local and not apart and (name, place) in own.awaited:
                 waits.append(self.ready.get((name, place), self.settled) - own.began)
-        self.last += max(0, turns - 1) * max(waits)
+        self.last += max(0, iterations - 1) * max(waits)
         self.settle()
         outer.awaited.update(key for key in own.awaited if key[0] not in own.local)
         outer.wrote.update({key: None for key in own.wrote if key[0] not in own.local})

@@ -1,4 +1,4 @@
-"""Conditions of a kernel, and turns of its loops, as weights of executions."""
+"""Conditions of a kernel, and iterations of its loops, as weights of executions."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _is_nothing(array: Any) -> Any:
     return array == 0
 
 
-def turns(distance: int | Sum | Large, step: int) -> int | Factor | Chance:
-    """How many turns a loop takes over a distance, by steps: a weight."""
+def iterations(distance: int | Sum | Large, step: int) -> int | Factor | Chance:
+    """How many iterations a loop takes over a distance, by steps: a weight."""
     if isinstance(distance, int):
         return max(0, -(-distance // step))
     table = _table(distance, (1 - step, distance.ends[1])) if isinstance(distance, Sum) else None

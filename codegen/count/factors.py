@@ -1,9 +1,9 @@
 """Weights of executions along axes of their own.
 
 A factor has a weight for each combination of its axes: 1 where a condition holds, 0 where it does
-not, or how many turns a loop takes. Along an axis, neighbours that are alike are counted once: a
-factor has `starts`, the first of each run of them. So a kernel of thousands of blocks, all of which
-but the last do the same, takes two of them.
+not, or how many iterations a loop takes. Along an axis, neighbours that are alike are counted once:
+a factor has `starts`, the first of each run of them. So a kernel of thousands of blocks, all of
+which but the last do the same, takes two of them.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _phase(phase: Phase, outside: int, blocks: int) -> PhaseCost:
         flops64=own.flops64,
         tensor_flops=own.tensor_flops,
         products=own.products,
-        turns=phase.turns,
+        iterations=phase.iterations,
         grid_barriers=phase.barriers.get(Scope.GRID, 0),
         blocks=blocks,
     )

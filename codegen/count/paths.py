@@ -1,7 +1,7 @@
 """The longest way of one thread through a phase: which branch is longer, and what is on it.
 
-Loops count by their most turns, branches by their longer side: a kernel whose blocks do different
-things takes as long as the slowest of them.
+Loops count by their most iterations, branches by their longer side: a kernel whose blocks do
+different things takes as long as the slowest of them.
 """
 
 from __future__ import annotations

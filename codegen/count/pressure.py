@@ -76,29 +76,29 @@ class Pressure:
         self.far = 0.0
         self.waits += 1
 
-    def repeated(self, before: tuple[int, int, int], turns: int, unroll: int) -> None:
-        """A loop has ended whose first turn began with so many loads, words and waits."""
+    def repeated(self, before: tuple[int, int, int], iterations: int, unroll: int) -> None:
+        """A loop has ended whose first iteration began with so many loads, words and waits."""
         loads, words, waits = before
         if waits == self.waits:
-            written = self._written(turns, unroll)
+            written = self._written(iterations, unroll)
             self.loads = loads + (self.loads - loads) * written
             self.words = words + (self.words - words) * written
-        if unroll != ALL and turns > 1:
+        if unroll != ALL and iterations > 1:
             self.wait()
 
     def rounds(
-        self, before: tuple[int, int, int], turns: int, unroll: int, branches: bool
+        self, before: tuple[int, int, int], iterations: int, unroll: int, branches: bool
     ) -> float:
-        """Rounds of loads that a turn of such a loop ends with: those of turns that are written out
-        side by side are one."""
+        """Rounds of loads that an iteration of such a loop ends with: those of iterations that are
+        written out side by side are one."""
         loads, words, waits = before
         if waits != self.waits:
             return self.arrived
-        if self.loads == loads or unroll == ALL or not turns:
+        if self.loads == loads or unroll == ALL or not iterations:
             return 0.0
         own, fit = self.device, self.room // max(1, self.words - words)
         together = own.branching if branches else max(unroll, min(own.straight, fit))
-        return -(-turns // max(1, min(turns, together))) / turns
+        return -(-iterations // max(1, min(iterations, together))) / iterations
 
     @property
     def begun(self) -> tuple[int, int, int]:
@@ -110,6 +110,8 @@ class Pressure:
         """An estimate for a thread, once all statements were met."""
         return min(self.cap, self.device.beside + self.most_words)
 
-    def _written(self, turns: int, unroll: int) -> int:
-        """Turns of a loop that are written out side by side."""
-        return turns if unroll == ALL else max(1, min(turns, unroll or self.device.unrolled))
+    def _written(self, iterations: int, unroll: int) -> int:
+        """Iterations of a loop that are written out side by side."""
+        return (
+            iterations if unroll == ALL else max(1, min(iterations, unroll or self.device.unrolled))
+        )

@@ -72,7 +72,7 @@ class Names:
         if kind is Infix:
             return self.infix(expr)
         if kind is Named:
-            return self.named(expr.pieces)
+            return self.named(expr.parts)
         if kind is Apply:
             if expr.intrinsic is MINIMUM:
                 return least(*map(self.value, expr.arguments))
@@ -114,9 +114,9 @@ class Names:
             found = found + (value if coefficient == 1 else value * coefficient)
         return found
 
-    def named(self, pieces: tuple[str, ...]) -> Value:
+    def named(self, parts: tuple[str, ...]) -> Value:
         """C text whose constants have names: of integers it reads as Python does."""
-        code, names = _compiled(pieces)
+        code, names = _compiled(parts)
         found: Value = eval(code, {}, {name: self.value_of(name) for name in names})
         return found
 
@@ -171,9 +171,9 @@ class Names:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _compiled(pieces: tuple[str, ...]) -> tuple[CodeType, tuple[str, ...]]:
-    text = "".join(pieces).replace("/", "//")
-    return compile(text, "<address>", "eval"), tuple(filter(str.isidentifier, pieces))
+def _compiled(parts: tuple[str, ...]) -> tuple[CodeType, tuple[str, ...]]:
+    text = "".join(parts).replace("/", "//")
+    return compile(text, "<address>", "eval"), tuple(filter(str.isidentifier, parts))
 
 
 _SHARED = Place(Memory.SHARED, 1)

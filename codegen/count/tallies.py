@@ -14,7 +14,7 @@ from fusionstitch.codegen.count import chains
 from fusionstitch.codegen.count.amounts import Amounts
 from fusionstitch.codegen.count.axes import Axis
 from fusionstitch.codegen.count.block_steps import block_steps, followed
-from fusionstitch.codegen.count.conditions import Condition, below_zero, turns
+from fusionstitch.codegen.count.conditions import Condition, below_zero, iterations
 from fusionstitch.codegen.count.factors import Factor
 from fusionstitch.codegen.count.lives import lives
 from fusionstitch.codegen.count.reading import Names, Place
@@ -64,12 +64,13 @@ from fusionstitch.costmodel.kernel_time import path_cycles
 
 #: What takes no branch where it is done under a condition.
 _LOADED = (Load, LoadVector, Element, Name, Number)
-#: Turns of a loop that are told apart; of a longer one only their number is known.
+#: Iterations of a loop that are told apart; of a longer one only their number is known.
 LONGEST = 1 << 14
 
 
 def count(lowered: Lowered, device: Device, trips: int = 1) -> Tally:
-    """What a kernel does on a device; a loop that the data ends is said to turn `trips` times."""
+    """What a kernel does on a device; a loop that the data ends is said to have so many
+    `trips`."""
     walk = _Walk(lowered, device, trips)
     phases = walk.run()
     return Tally(
@@ -90,7 +91,7 @@ class _Walk(Visits):
 
     def __init__(self, lowered: Lowered, device: Device, trips: int):
         super().__init__(lowered, device)
-        self.trips, self.turns = trips, 1
+        self.trips, self.iterations = trips, 1
         self.meets = _meets_grid(lowered.body)
         self.program = followed(lowered) if has_counters(lowered) else None
         self.syncing = self.program.syncing if self.program else frozenset[int]()
@@ -117,7 +118,7 @@ class _Walk(Visits):
         """Ends a phase."""
         self.wait()
         self.path.chain = self.chain.last
-        self.phases.append(self.now.closed(self.path, self.turns, self.costs))
+        self.phases.append(self.now.closed(self.path, self.iterations, self.costs))
         self.chain = chains.Chain()
         self.now, self.path = Amounts(), Path()
 
@@ -309,8 +310,8 @@ class _Walk(Visits):
         self.chain.settle()
         asked, ops = self.chain.settled, self.path.ops
         found = self.where(one.condition)
-        left, by_turn = outer, self.by_turn(found)
-        if by_turn:  # the compiler knows it where it writes turns out
+        left, by_iteration = outer, self.by_iteration(found)
+        if by_iteration:  # the compiler knows it where it writes iterations out
             self.chain.back_to(asked)
             self.path.ops = ops
         elif not _is_predicated(one):
@@ -321,11 +322,11 @@ class _Walk(Visits):
             self.otherwise(found)
             left = self.runs
             found = self.where(other.condition) if other.condition else []
-            by_turn = by_turn and self.by_turn(found)
+            by_iteration = by_iteration and self.by_iteration(found)
             ways.append(self.side(other.body))
         self.runs = outer
         taken = Path()
-        if by_turn:  # a thread goes each of them in some turns
+        if by_iteration:  # a thread goes each of them in some iterations
             for way, runs in ways:
                 taken.then(way, runs / max(1, outer.total))
         else:
@@ -340,7 +341,7 @@ class _Walk(Visits):
         """What a thread takes for a way."""
         return path_cycles(path, self.device.prices)
 
-    def by_turn(self, conditions: Sequence[Condition]) -> bool:
+    def by_iteration(self, conditions: Sequence[Condition]) -> bool:
         """Whether conditions are the same for all threads of all blocks."""
         own = {self.thread, self.grid}
         return all(
@@ -373,7 +374,7 @@ class _Walk(Visits):
         most = max(0, -(-outer.greatest(distance) // one.step))
         if most > LONGEST:
             self.names.values[one.variable] = UNKNOWN
-            weight = turns(distance, one.step)
+            weight = iterations(distance, one.step)
             if isinstance(weight, int):
                 self.runs = outer.repeated(weight)
             else:
@@ -391,36 +392,36 @@ class _Walk(Visits):
     def turned(
         self, body: Sequence[Statement], most: int, unroll: int = 0, variable: str = ""
     ) -> None:
-        """The body of a loop of so many turns at most."""
+        """The body of a loop of so many iterations at most."""
         if (self.meets and _meets_grid(body)) or self.syncs(body):
             self.in_phases(body, most)
             return
         begun, before, sides = self.pressure.begun, self.path, self.sides
-        turn, frame = Path(), self.chain.begin()
-        self.path = turn
+        iteration, frame = Path(), self.chain.begin()
+        self.path = iteration
         if self.runs.total:
             self.body(body)
         self.chain.end(frame, most, variable)
         rounds = self.pressure.rounds(begun, most, unroll, self.sides > sides)
-        turn.rounds += rounds
-        turn.far += rounds * self.pressure.far
-        before.then(turn, most)
+        iteration.rounds += rounds
+        iteration.far += rounds * self.pressure.far
+        before.then(iteration, most)
         self.pressure.repeated(begun, most, unroll)
         self.path = before
 
-    def in_phases(self, body: Sequence[Statement], turns: int) -> None:
+    def in_phases(self, body: Sequence[Statement], iterations: int) -> None:
         """The body of a loop with grid barriers, whose phases are its own: what lies before the
-        first in a turn and after the last of the turn before are said to be two."""
-        outer = self.turns
+        first in an iteration and after the last of the iteration before are said to be two."""
+        outer = self.iterations
         if self.syncing:
-            self.turns = outer * turns
+            self.iterations = outer * iterations
             self.synced(body)
         else:
             self.close()
-            self.turns = outer * turns
+            self.iterations = outer * iterations
             self.body(body)
             self.close()
-        self.turns = outer
+        self.iterations = outer
 
     def syncs(self, body: Sequence[Statement]) -> bool:
         """Whether blocks arrive or wait inside."""

@@ -55,10 +55,10 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Phase:
-    """What all threads of all blocks do between two grid barriers, `turns` times where these are
-    in a loop: all of its turns together, but for the `path`. `barriers` says how often those
-    of a scope meet: each team, each block, each cluster, the grid; `path` is the longest
-    way of one thread in a turn; `read` and `written` are the buffers of global memory by name."""
+    """What all threads of all blocks do between two grid barriers, `iterations` times where these
+    are in a loop: all of its iterations together, but for the `path`. `barriers` says how often
+    those of a scope meet: each team, each block, each cluster, the grid; `path` is the longest way
+    of one thread in an iteration; `read` and `written` are the buffers of global memory by name."""
 
     loads: Accesses = field(default_factory=dict)
     stores: Accesses = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Phase:
     path: Path = field(default_factory=Path)
     read: Mapping[str, Footprint] = field(default_factory=dict)
     written: Mapping[str, Footprint] = field(default_factory=dict)
-    turns: int = 1
+    iterations: int = 1
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Integers of a kernel that differ from thread to thread, block to block or turn to turn.
+"""Integers of a kernel that differ from thread to thread, block to block or iteration to iteration.
 
 An integer is a constant plus parts, each an array over axes of its own: `tile * 256 + threadIdx.x`
 has a part over blocks and one over threads. So what is computed is as long as an axis, not as all

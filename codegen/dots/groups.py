@@ -37,15 +37,19 @@ WASTE = 0.4
 LEAST_FILLED = 3
 
 
-def tile_dots(groups: Iterable[Group], device: Device) -> None:
-    """Gives every lone dot of enough rows and columns tiles of its own."""
-    for group in groups:
-        dots = _lone_dots(group)
-        dot = max(dots, key=group.inner_size, default=None)
-        if dot is None or (device.own_blocks > 1 and _tile_of_block(group, dot, device)):
-            continue
-        if not _shared_by_lanes(dot, device):
-            _tile(group, dot, device)
+def tile_dots(groups: Iterable[Group], device: Device) -> list[Group]:
+    """The groups, in which every lone dot of enough rows and columns has tiles of its own."""
+    return [_tiled(group, device) or group for group in groups]
+
+
+def _tiled(group: Group, device: Device) -> Group | None:
+    """A group whose dot has tiles; None where it has none, or is better off without."""
+    dot = max(_lone_dots(group), key=group.inner_size, default=None)
+    if dot is None:
+        return None
+    if device.own_blocks > 1 and (found := _tile_of_block(group, dot, device)):
+        return found
+    return None if _shared_by_lanes(dot, device) else _tile(group, dot, device)
 
 
 def _lone_dots(group: Group) -> list[Stage]:
@@ -68,27 +72,26 @@ def _shared_by_lanes(dot: Stage, device: Device) -> bool:
     return along_inner < along_row and lanes <= device.sm_count * device.max_threads_per_sm
 
 
-def _tile_of_block(group: Group, dot: Stage, device: Device) -> bool:
-    """Gives each of a cluster's blocks one tile of a dot of few rows, all of them by its share of
+def _tile_of_block(group: Group, dot: Stage, device: Device) -> Group | None:
+    """Each of a cluster's blocks gets one tile of a dot of few rows, all of them by its share of
     the columns: it then reads its own part of an operand alone, each element once for all rows, and
-    the same in every iteration. Whether the dot is such a one."""
+    the same in every iteration. None if the dot is no such one."""
     rows, columns = (minor_axis(group, side) for side in free_dims(group, dot))
     if rows is None or columns is None:
-        return False
+        return None
     height, width = group.axes.extent(rows), group.axes.extent(columns)
     if height * width < dot.op.shape.size or height > MOST_ROWS or width % device.own_blocks:
-        return False
-    _hold(group, rows, height, columns, width // device.own_blocks)
-    return True
+        return None
+    return _hold(group, rows, height, columns, width // device.own_blocks)
 
 
-def _tile(group: Group, dot: Stage, device: Device) -> None:
+def _tile(group: Group, dot: Stage, device: Device) -> Group | None:
     rows, columns = (minor_axis(group, side) for side in free_dims(group, dot))
     if rows is None or columns is None:
-        return
+        return None
     height = _part(group.axes.extent(rows), TENSOR_ROWS, (TENSOR_ROWS,))
     if height is None:
-        return
+        return None
     bands = dot.op.shape.size // group.axes.extent(columns) // height
     warps = bands * -(-height // TENSOR_ROWS)
     width = None
@@ -101,18 +104,18 @@ def _tile(group: Group, dot: Stage, device: Device) -> None:
             if warps * group.axes.extent(columns) // found >= share * device.sm_count:
                 break
     if width is None:
-        return
+        return None
     most = warps * group.axes.extent(columns) // width
     if most < FEW_TILES * device.sm_count and group.inner_size(dot) > LONG_DEPTH:
-        return
-    _hold(group, rows, height, columns, width)
+        return None
+    return _hold(group, rows, height, columns, width)
 
 
-def _hold(group: Group, rows: int, height: int, columns: int, width: int) -> None:
-    """Makes tiles of `height` by `width` results."""
-    group.held = (split(group, rows, height), split(group, columns, width))
-    group.axes.refresh()
-    group.spread([leaf for leaf in group.axes.grid() if leaf not in group.held])
+def _hold(group: Group, rows: int, height: int, columns: int, width: int) -> Group:
+    """A group with tiles of `height` by `width` results."""
+    axes = group.axes.copied()
+    held = axes.part(rows, height), axes.part(columns, width)
+    return group.spread_so(axes, (leaf for leaf in axes.grid() if leaf not in held), held)
 
 
 def free_dims(group: Group, dot: Stage) -> tuple[Sequence[int], Sequence[int]]:
@@ -139,11 +142,3 @@ def _part(extent: int, unit: int, wanted: Sequence[int]) -> int | None:
         if extent % size == 0 and -size % unit <= WASTE * size:
             return size
     return extent if unit <= extent <= WHOLE_AXIS else None
-
-
-def split(group: Group, leaf: int, minor: int) -> int:
-    """Splits an axis unless `minor` is all of it; the axis of that extent."""
-    if group.axes.extent(leaf) == minor:
-        return leaf
-    group.axes.set.split(leaf, minor)
-    return group.axes.set.leaves(leaf)[-1]

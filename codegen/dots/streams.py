@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusionstitch.codegen.dots.groups import WASTE, free_dims, minor_axis, split
+from fusionstitch.codegen.dots.groups import WASTE, free_dims, minor_axis
 from fusionstitch.codegen.dots.online import EXTREMA, Running, degree
 from fusionstitch.codegen.dots.tile import (
     TENSOR_COLUMNS,
@@ -22,6 +22,7 @@ from fusionstitch.codegen.dots.tile import (
     suits_tensor,
 )
 from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
+from fusionstitch.codegen.loops.axes import GroupAxes
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
 from fusionstitch.codegen.loops.stages import BLOCK_ROWS, Stage, Stream
@@ -57,7 +58,7 @@ class Layout:
         """Bytes of an element."""
         return item_bytes(self.element)
 
-    def room(self, columns: int) -> int:
+    def bytes_of(self, columns: int) -> int:
         """Bytes of so many columns."""
         return columns * self.stride * self.item
 
@@ -75,22 +76,27 @@ def item_bytes(element: str) -> int:
 # ---- which groups --------------------------------------------------------------------------------
 
 
-def stream_rows(groups: Sequence[Group], stream: Stream, device: Device) -> None:
-    """Makes the groups that hold the dots of a stream walk their columns block by block.
+def stream_rows(groups: Sequence[Group], stream: Stream, device: Device) -> list[Group]:
+    """The groups, of which those that hold the dots of a stream walk their columns block by block.
 
     Raises CodegenError if the dots of a chain, and what lies between them, do not fit one loop, and
     if something else could run beside it: few of its blocks would fit on a multiprocessor.
     """
     dots = {s for group in groups for s in group.stages if s.op.id in stream.dots}
+    found: list[Group] = []
     for group in groups:
         if dots and not any(dots & _touched(s) for s in group.stages) and not _feeds(group, dots):
             raise CodegenError("What does not depend on a streamed chain has a better kernel.")
         sums = [s for s in group.stages if s.op.id in stream.sums]
         products = [s for s in group.stages if s.op.id in stream.products]
         if not (sums or products):
+            found.append(group)
             continue
-        if not (sums and products and _streamed(group, sums, products, device)):
+        streamed = _streamed(group, sums, products, device) if sums and products else None
+        if streamed is None:
             raise CodegenError("A chain of dots does not fit one walk along its columns.")
+        found.append(streamed)
+    return found
 
 
 def _touched(stage: Stage) -> set[Stage]:
@@ -105,25 +111,25 @@ def _feeds(group: Group, dots: set[Stage]) -> bool:
 
 def _streamed(
     group: Group, sums: Sequence[Stage], products: Sequence[Stage], device: Device
-) -> bool:
+) -> Group | None:
     columns = group.axes.inner_leaves(sums[0])
     sides = [minor_axis(group, side) for side in free_dims(group, products[0])]
     rows = [axis for axis in sides if axis is not None and axis not in columns]
     if len(columns) != 1 or len(rows) != 1 or rows[0] not in group.axes.grid():
-        return False
-    _hold(group, rows[0], columns[0])
-    nests = form_nests(group)
-    if len(nests) != 1 or not _fits(group, nests[0], {*sums, *products}):
-        return False
+        return None
+    whole = _hold(group, group.axes, rows[0], columns[0])
+    nests = form_nests(whole)
+    if len(nests) != 1 or not _fits(whole, nests[0], {*sums, *products}):
+        return None
     tiles = group.axes.size(group.axes.grid())
-    registers = stream_tile(group, nests[0]).registers
+    registers = stream_tile(whole, nests[0]).registers
     if registers > MOST_REGISTERS:
-        return False
+        return None
     few = registers <= BALANCED_REGISTERS
     most = BLOCK_ROWS if few else BLOCK_ROWS // 2
     part = _part(group.axes.extent(rows[0]), most, tiles, device)
-    _hold(group, split(group, rows[0], part), columns[0])
-    return True
+    axes = group.axes.copied()
+    return _hold(group, axes, axes.part(rows[0], part), columns[0])
 
 
 def takes_stream(group: Group, nest: Nest, stream: Stream) -> bool:
@@ -133,10 +139,9 @@ def takes_stream(group: Group, nest: Nest, stream: Stream) -> bool:
     return bool(dots) and known and _fits(group, nest, dots)
 
 
-def _hold(group: Group, rows: int, columns: int) -> None:
-    group.axes.refresh()
-    group.held, group.streamed = (rows, columns), True
-    group.spread([leaf for leaf in group.axes.grid() if leaf != rows])
+def _hold(group: Group, axes: GroupAxes, rows: int, columns: int) -> Group:
+    grid = (leaf for leaf in axes.grid() if leaf != rows)
+    return group.spread_so(axes, grid, (rows, columns), streamed=True)
 
 
 def _fits(group: Group, nest: Nest, dots: set[Stage]) -> bool:
@@ -222,7 +227,7 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
         reason=f"16 rows a warp on tensor cores, {columns} columns at a time",
         registers=held + len(products) * columns // 2 + working,
         columns=columns,
-        shared=sum(x.room(columns) for x in layouts.values()),
+        shared=sum(x.bytes_of(columns) for x in layouts.values()),
     )
 
 

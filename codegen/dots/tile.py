@@ -98,7 +98,7 @@ class Tile:
         return {Kind.TENSOR: 2, Kind.STREAM: 4}.get(self.kind, 1)
 
     @property
-    def turns(self) -> int:
+    def rounds(self) -> int:
         """Steps along a row, in each of which a lane takes `pairs` lots of columns."""
         return self.steps // self.pairs // self.lot
 

@@ -389,11 +389,11 @@ UNSIGNED = ("blockIdx.x", "threadIdx.x")
 
 def render(index: Index) -> str:
     """C text of an index, large strides first."""
-    return "".join(map(str, pieces(index)))
+    return "".join(map(str, text_parts(index)))
 
 
-def pieces(index: Index) -> list[str | int]:
-    """The C text of an index piece by piece: its constants are integers."""
+def text_parts(index: Index) -> list[str | int]:
+    """The C text of an index part by part: its constants are integers."""
     found: list[str | int] = []
     signed = index.lo < 0
     for term, coefficient in sorted(index.terms, key=lambda tc: -abs(tc[1])):
@@ -423,7 +423,7 @@ def _has_no_sign(term: Term) -> bool:
 def _term_pieces(term: Term) -> list[str | int]:
     if isinstance(term, (Var, Fetched)):
         return [term.name]
-    base = pieces(term.base)
+    base = text_parts(term.base)
     if len(term.base.terms) > 1 or term.base.const or term.base.terms[0][1] != 1:
         base = ["(", *base, ")"]
     return ["(", *base, " / " if isinstance(term, Quotient) else " % ", term.divisor, ")"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.index_maps.index import Index, constant, delinearize, fetched, linearize
 from fusionstitch.costmodel.work import PICKS
 from fusionstitch.hlo.errors import CodegenError
@@ -157,7 +158,7 @@ def _concatenate(op: Op, index: Indices) -> list[Read]:
             continue
         place = here if extent > 1 else Index()
         source = (*index[:axis], place, *index[axis + 1 :])
-        last = here.hi < extent  # earlier pieces took what lies below
+        last = here.hi < extent  # earlier parts took what lies below
         below = within(index[axis], index[axis].lo, start)
         found.append(Read(number, source, () if last else (below,)))
         if last:
@@ -270,8 +271,7 @@ def _integer(op: Op, index: Indices, depth: int) -> Index | None:
     if op.opcode == "iota":
         return index[op.attrs["dimension"]]
     if op.opcode == "parameter":  # what counts the iterations of a loop says what it holds
-        counts: Index | None = op.attrs.get("counts")
-        return counts
+        return annotations_of(op).counts
     if op.opcode == "constant":
         if any(i.terms for i in index):
             return None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fusionstitch.codegen.index_maps.index import pieces
+from fusionstitch.codegen.index_maps.index import text_parts
 from fusionstitch.codegen.ir.expressions import (
     Address,
     Element,
@@ -27,8 +27,8 @@ _FIELDS = {
 
 
 def written_out(node: Any) -> Any:
-    """An integer piece by piece, in which variables are equal that have the same name."""
-    return Named(tuple(map(str, pieces(node.index)))) if isinstance(node, Integer) else node
+    """An integer part by part, in which variables are equal that have the same name."""
+    return Named(tuple(map(str, text_parts(node.index)))) if isinstance(node, Integer) else node
 
 
 def readdressed(node: Any, new: Callable[[str], str]) -> Any:
@@ -39,7 +39,7 @@ def readdressed(node: Any, new: Callable[[str], str]) -> Any:
 
     def constant(part: Any) -> Any:
         if isinstance(part, Integer):
-            found = [new(str(p)) if isinstance(p, int) else p for p in pieces(part.index)]
+            found = [new(str(p)) if isinstance(p, int) else p for p in text_parts(part.index)]
             return Named(tuple(found))
         return Number(new(part.text)) if isinstance(part, Number) else part
 

@@ -89,7 +89,7 @@ class Writer:
     def nested(
         self, frame: Frame, pinned: bool = False, ordered: bool = False, chosen: bool = False
     ) -> Iterator[Open]:
-        """Opens a frame; statements hoisted to outer ones meanwhile precede it."""
+        """Opens a frame; statements hoisted to outer ones until it closes precede it."""
         opened = Open(frame, pinned, ordered or pinned, chosen)
         self.chain.append(opened)
         try:
@@ -122,8 +122,8 @@ class Writer:
     @contextmanager
     def otherwise(self, condition: Expr | None = None, chosen: bool = False) -> Iterator[None]:
         """What runs where `condition` holds, and that of the `If` just written and of what was
-        added to it did not, like that `chosen` or not; statements hoisted to outer frames meanwhile
-        precede all of it."""
+        added to it did not, like that `chosen` or not; statements hoisted to outer frames until
+        it closes precede all of it."""
         opened = Open(Group(), pinned=True, ordered=True, chosen=chosen)
         written = len(self.block.items) - 1
         self.chain.append(opened)

@@ -48,9 +48,9 @@ class Integer:
 @dataclass(frozen=True)
 class Named:
     """An `Integer` some of whose constants have names, as in a function of several groups: its C
-    text, piece by piece."""
+    text, part by part."""
 
-    pieces: tuple[str, ...]
+    parts: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -351,12 +351,12 @@ class _Walk:
             pending = self.read(conditions(one), pending, one)
             self.accesses.loop(one)
         with self.accesses.ownership.turning(one):
-            return self.turns(one, pending, here)
+            return self.iterations(one, pending, here)
 
-    def turns(self, one: For | While, pending: Pending, here: Alike) -> Pending:
+    def iterations(self, one: For | While, pending: Pending, here: Alike) -> Pending:
         closed, outer = self.closed, self.left
         if self.placing is not None:
-            here &= self.agreement.turns(one)
+            here &= self.agreement.iterations(one)
             if not closed:
                 self.carried(one.body, here)
         self.closed, self.left = True, NOTHING

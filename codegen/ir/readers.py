@@ -42,7 +42,7 @@ def _names(
         if isinstance(node, Name):
             yield node.name
         elif isinstance(node, Named):
-            yield from filter(str.isidentifier, node.pieces)
+            yield from filter(str.isidentifier, node.parts)
         elif isinstance(node, Swap):
             yield from (node.left, node.right)
         if isinstance(node, Invoke):

@@ -151,7 +151,7 @@ _SPELLINGS: Mapping[type, Callable[[Any], tuple[str, int]]] = {
     Name: lambda one: (one.name, _ATOM),
     Number: _number,
     Integer: lambda one: _place(one.index),
-    Named: lambda one: ("".join(one.pieces), _BINDS["+"]),
+    Named: lambda one: ("".join(one.parts), _BINDS["+"]),
     Element: lambda one: (f"{spell(one.array)}[{spell(one.at)}]", _ATOM),
     Load: lambda one: (f"{spell(one.buffer)}[{spell(one.at)}]", _ATOM),
     LoadVector: _load_vector,

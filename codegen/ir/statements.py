@@ -172,9 +172,11 @@ class Skip:
 
 @dataclass(frozen=True)
 class Group:
-    """Statements that belong together."""
+    """Statements that belong together; those of a `term` are one of several that are alike, of
+    which a loop may be made (`passes/rolling.py`)."""
 
     body: tuple[Statement, ...] = ()
+    term: bool = False
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,9 @@ class Agreement:
         #: by variable, what it was given so far, and for whom the conditions around that were alike
         self._given: dict[str, list[tuple[Any, Alike]]] = {}
 
-    def turns(self, one: For | While) -> Alike:
-        """For whom a loop takes as many turns; its variable is then the same for them as well."""
+    def iterations(self, one: For | While) -> Alike:
+        """For whom a loop takes as many iterations; its variable is then the same for them as
+        well."""
         if isinstance(one, While):
             return self._left(one.body)
         found = self.alike(one.start) & self.alike(one.stop)
@@ -147,7 +148,7 @@ class Agreement:
         if isinstance(expr, Integer):
             return self._all_of(self._variable(v.name) for v in expr.index.variables)
         if isinstance(expr, Named):
-            return self._all_of(map(self._variable, expr.pieces))
+            return self._all_of(map(self._variable, expr.parts))
         if isinstance(expr, Infix) and len(expr.operands) == 2:
             found = self._counted(expr.operator, *expr.operands)
             if found is not None:

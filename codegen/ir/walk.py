@@ -58,7 +58,7 @@ def _used(used: tuple[str, ...]) -> Callable[[Any], Iterable[str]]:
 _NAMES: dict[type, Callable[[Any], Iterable[str]]] = {
     **{node: _used(used) for node, used in USED.items() if used},
     Integer: lambda node: (variable.name for variable in node.index.variables),
-    Named: lambda node: filter(str.isidentifier, node.pieces),
+    Named: lambda node: filter(str.isidentifier, node.parts),
 }
 
 

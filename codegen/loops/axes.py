@@ -153,18 +153,27 @@ class GroupAxes:
 
     def followed_by(self, stages: Sequence[Stage]) -> GroupAxes:
         """The axes of these stages and then `stages`, which none of these reads."""
-        longer = self._copy()
+        longer = self.copied()
         longer._add(stages)
         return longer
 
     def sharing_inputs(self) -> GroupAxes:
         """These axes, with those of inputs that several stages read, and of values that they
         compute, under like maps as one."""
-        shared = self._copy()
+        shared = self.copied()
         shared._match_inputs()
         return shared
 
-    def _copy(self) -> GroupAxes:
+    def part(self, leaf: int, minor: int) -> int:
+        """Splits an atomic axis unless `minor` is all of it; the axis of that extent."""
+        if self.extent(leaf) == minor:
+            return leaf
+        self.set.split(leaf, minor)
+        self.refresh()
+        return self.set.leaves(leaf)[-1]
+
+    def copied(self) -> GroupAxes:
+        """The same axes, to be split without those of anybody else."""
         other = copy.copy(self)
         other.set = self.set.copy()
         other.dims, other.inner = self.dims.copy(), self.inner.copy()

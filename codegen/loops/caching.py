@@ -45,7 +45,7 @@ def _cache_in(
         trial = {**whole, op_id: stage}
         retrace((stage, *readers), trial)
         stages = group.stages if own else [*group.stages, stage]
-        bigger = Group(list(stages), device)
+        bigger = Group.of(stages, device)
         if bigger.tiles == group.tiles and shared_bytes(bigger) <= device.shared_per_block:
             group, whole = bigger, trial
             continue

@@ -42,14 +42,14 @@ class Cut:
 
 
 def find_cuts(
-    graph: Graph, kept: Container[int], swept: Callable[[Op], bool]
+    graph: Graph, stored: Container[int], swept: Callable[[Op], bool]
 ) -> dict[int, tuple[Cut, ...]]:
     """The outputs to store so, by the id of the value that they are part of.
 
-    That value is one of those `kept`, which are computed once; or it stands on one of no fewer
+    That value is one of those `stored`, which are computed once; or it stands on one of no fewer
     elements, and all of it is computed anyway (another output, or `swept` by another loop) or in a
     few instructions. Any other slice is a small loop that needs its own elements alone; so are the
-    pieces of a value in many.
+    parts of a value in many.
     """
     found: dict[int, tuple[Cut, ...]] = {}
     outputs = dict.fromkeys(graph.root.operands)
@@ -58,8 +58,8 @@ def find_cuts(
         if cut is None:
             continue
         value = cut.ops[0].operands[0]
-        whole, cheap = _stands_on(value, kept)
-        if value.id in kept or (whole and (cheap or value in outputs or swept(value))):
+        whole, cheap = _stands_on(value, stored)
+        if value.id in stored or (whole and (cheap or value in outputs or swept(value))):
             found[value.id] = (*found.get(value.id, ()), cut)
     return {value: cuts for value, cuts in found.items() if len(cuts) <= MOST_CUTS}
 
@@ -85,14 +85,14 @@ def _is_stored_float(convert: Op) -> bool:
     return all(c_type(dtype).compute == "float" for dtype in types)
 
 
-def _stands_on(value: Op, kept: Container[int]) -> tuple[bool, bool]:
-    """Whether `value` is computed, element by element, from a kept one of no fewer elements; and
+def _stands_on(value: Op, stored: Container[int]) -> tuple[bool, bool]:
+    """Whether `value` is computed, element by element, from a stored one of no fewer elements; and
     whether that takes nothing but a few instructions."""
     whole, cheap = False, True
     todo, seen = [value], {value}
     while todo:
         op = todo.pop()
-        if op.id in kept:
+        if op.id in stored:
             whole |= op.shape.size >= value.shape.size
         elif kind_of(op.opcode) is Kind.ELEMENTWISE or op.opcode in ("reshape", "transpose"):
             cheap &= not spec_of(op.opcode).special

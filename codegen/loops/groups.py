@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.loops.axes import GroupAxes
 from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, form_of
 from fusionstitch.codegen.rewrite.extents import is_strided
@@ -53,45 +54,88 @@ class Figures:
     us: float
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
+class Spread:
+    """What was decided of a group's axes instead of the defaults.
+
+    Attributes:
+        axes: with what was split
+        grid: the axes spread over blocks
+        held: the rows and the columns of a lone dot's tile (codegen/dots/groups.py)
+        streamed: whether those columns are walked block by block (codegen/dots/streams.py)
+    """
+
+    axes: GroupAxes
+    grid: tuple[int, ...]
+    held: tuple[int, int] | None = None
+    streamed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Group:
     """Stages in topological order, their axes, and the axes spread over blocks.
 
-    Axes are worked out when they are first asked for: most groups are only tried.
+    Axes are worked out when they are first asked for: most groups are only tried. `leading` are
+    those of the first stages, where they are known already.
     """
 
-    stages: list[Stage]
+    stages: tuple[Stage, ...]
     device: Device
-    #: a group of the leading stages, whose axes may be known already
-    _leading: Group | None = None
-    #: the rows and the columns of a lone dot's tile (codegen/dots/groups.py)
-    held: tuple[int, int] | None = field(init=False, default=None)
-    #: whether those columns are walked block by block (codegen/dots/streams.py)
-    streamed: bool = field(init=False, default=False)
+    spread: Spread | None = None
+    leading: GroupAxes | None = None
 
-    def __post_init__(self) -> None:
-        self.stages.sort(key=lambda s: s.op.id)
+    @staticmethod
+    def of(stages: Iterable[Stage], device: Device) -> Group:
+        """The group of some stages."""
+        return Group(tuple(sorted(stages, key=lambda s: s.op.id)), device)
 
     @staticmethod
     def merged(left: Group, right: Group) -> Group:
         """The stages of two groups as one."""
         if left.stages[0].op.id > right.stages[0].op.id:
             left, right = right, left
+        found = Group.of((*left.stages, *right.stages), left.device)
         behind = left.stages[-1].op.id < right.stages[0].op.id
-        return Group([*left.stages, *right.stages], left.device, left if behind else None)
+        return replace(found, leading=left._known_axes) if behind else found
+
+    def spread_so(
+        self,
+        axes: GroupAxes,
+        grid: Iterable[int],
+        held: tuple[int, int] | None = None,
+        streamed: bool = False,
+    ) -> Group:
+        """The same stages with the axes of `grid` spread over blocks, and those left inside."""
+        spread = Spread(axes, tuple(grid), held, streamed)
+        return replace(self, spread=spread, leading=None)
+
+    @property
+    def held(self) -> tuple[int, int] | None:
+        """The rows and the columns of a lone dot's tile, if it has one."""
+        return self.spread.held if self.spread else None
+
+    @property
+    def streamed(self) -> bool:
+        """Whether those columns are walked block by block."""
+        return self.spread is not None and self.spread.streamed
+
+    @property
+    def _known_axes(self) -> GroupAxes | None:
+        return self.__dict__.get("_own_axes")
 
     @functools.cached_property
     def _own_axes(self) -> GroupAxes:
         """The axes as the reads between stages make them."""
-        leading, self._leading = self._leading, None
-        if leading is None or "_own_axes" not in leading.__dict__:
+        if self.leading is None:
             return GroupAxes(self.stages)
-        return leading._own_axes.followed_by(self.stages[len(leading.stages) :])
+        return self.leading.followed_by(self.stages[len(self.leading.stages) :])
 
     @functools.cached_property
     def axes(self) -> GroupAxes:
         """Stages that read one input alike, or compute one value alike, share its axes, unless that
         costs parallelism."""
+        if self.spread:
+            return self.spread.axes
         axes = self._own_axes
         if self._shares_inputs():
             shared = axes.sharing_inputs()
@@ -102,19 +146,16 @@ class Group:
     @functools.cached_property
     def grid(self) -> list[int]:
         """The axes spread over blocks; the others stay inside."""
+        if self.spread:
+            return list(self.spread.grid)
         grid = self.axes.grid()
         return self._columns_inside(self._coarse(grid) if len(self.stages) > 1 else grid)
-
-    def spread(self, grid: list[int]) -> None:
-        """Spreads the axes `grid` over blocks instead; the others stay inside."""
-        self.grid = grid
-        for derived in ("_in_block", "_sizes"):
-            self.__dict__.pop(derived, None)
-        self.figures = self._measured()
 
     @functools.cached_property
     def figures(self) -> Figures:
         """Patterns overlap, and layers repeat: groups of one form are measured once."""
+        if self.spread:
+            return self._measured()
         known, form = _known_figures(self.device), form_of(self.stages)
         if form not in known:
             if len(known) >= MOST_FORMS:
@@ -161,7 +202,7 @@ class Group:
         (inside,) = columns
         rest = [leaf for leaf in grid if leaf not in inside]
         fits = LEAST_COLUMNS <= self.axes.size(list(inside)) <= MOST_COLUMNS
-        filled = self.device.sm_count * min(s.op.attrs.get("share", 1.0) for s in sums)
+        filled = self.device.sm_count * min(annotations_of(s.op).share or 1.0 for s in sums)
         return rest if fits and self.axes.size(rest) >= int(filled) else grid
 
     def _columns(self, stage: Stage) -> list[int]:
@@ -173,7 +214,7 @@ class Group:
 
     @property
     def tiles(self) -> int:
-        """Grid points: independent pieces of work, before several are given to one block."""
+        """Grid points: independent parts of the work, before several are given to one block."""
         return self.figures.tiles
 
     @property
@@ -252,7 +293,7 @@ class _Merger:
         self.device = device
         self.stream = stream
         self.stages = stages
-        self.group_of: dict[Stage, Group] = {s: Group([s], device) for s in stages}
+        self.group_of: dict[Stage, Group] = {s: Group.of([s], device) for s in stages}
         self.refused: set[tuple[Group, Group]] = set()
         #: by group, its stages and those of other groups that it waits for, as bitsets of numbers
         self.bits: dict[Group, int] = {}
@@ -413,7 +454,7 @@ def _known_figures(device: Device) -> dict[bytes, Figures]:
 def _parted(left: Group, right: Group) -> bool:
     """Whether `right` adds up sums of columns that `left` has spread over its share of the blocks:
     in one group the columns would take the place of the parts."""
-    spread = {s for s in left.stages if "share" in s.op.attrs}
+    spread = {s for s in left.stages if annotations_of(s.op).share is not None}
     return bool(spread) and any(p in spread for stage in right.stages for p, _ in stage.reads)
 
 

@@ -9,8 +9,10 @@ to row. Different nests pass values through shared memory after a barrier (block
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.loops.dot_nests import gives_elements, shape_of_reader, sums_columns
 from fusionstitch.codegen.loops.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
 from fusionstitch.codegen.loops.stages import Stage
@@ -34,20 +36,20 @@ class Place(enum.Enum):
     RESULT = "result"  # one element per row and result of such a dot
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Nest:
     """Rows and inner axes (atomic axes of the group), and the stages by sweep level."""
 
     rows: tuple[int, ...]
     inner: tuple[int, ...]
-    stages: list[Stage] = field(default_factory=list)
-    level: dict[Stage, int] = field(default_factory=dict)
-    place: dict[Stage, Place] = field(default_factory=dict)
+    stages: tuple[Stage, ...] = ()
+    level: Mapping[Stage, int] = field(default_factory=dict)
+    place: Mapping[Stage, Place] = field(default_factory=dict)
 
-    def add(self, stage: Stage, level: int, place: Place) -> None:
-        self.stages.append(stage)
-        self.level[stage] = level
-        self.place[stage] = place
+    def followed_by(self, stage: Stage, level: int, place: Place) -> Nest:
+        """The nest with one more stage."""
+        levels, places = {**self.level, stage: level}, {**self.place, stage: place}
+        return Nest(self.rows, self.inner, (*self.stages, stage), levels, places)
 
     @property
     def levels(self) -> int:
@@ -93,7 +95,7 @@ def form_nests(group: Group, tiled: bool = True) -> list[Nest]:
         for number in range(first, len(nests)):
             joined = join(group, nests[number], stage, tiled)
             if joined is not None:
-                nests[number].add(stage, *joined)
+                nests[number] = nests[number].followed_by(stage, *joined)
                 home[stage] = number
                 break
         else:
@@ -101,9 +103,8 @@ def form_nests(group: Group, tiled: bool = True) -> list[Nest]:
             level_place = join(group, nest, stage, tiled)
             if level_place is None:
                 raise CodegenError(f"{stage.op.name} does not fit the rows that its group walks.")
-            nest.add(stage, *level_place)
             home[stage] = len(nests)
-            nests.append(nest)
+            nests.append(nest.followed_by(stage, *level_place))
     return nests
 
 
@@ -193,7 +194,7 @@ def _carries(group: Group, stage: Stage) -> bool:
 
 
 def _is_repeated(op: Op) -> bool:
-    return is_short(op) and op.attrs.get("alike", False)
+    return is_short(op) and annotations_of(op).alike
 
 
 def _adds_results(group: Group, nest: Nest, stage: Stage) -> bool:

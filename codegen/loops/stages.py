@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.index_maps.index import Index, constant, variable
 from fusionstitch.codegen.index_maps.maps import Indices, arguments
 from fusionstitch.codegen.index_maps.numbers import digits_of
@@ -40,7 +41,7 @@ BLOCK_ROWS = 128
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Synchronisation:
     """What it costs that all threads wait for each other: `wait` operations of each lane, of which
     there are `lanes`. A lone block of so many `threads`, 0 for others, has idle ones."""
 
@@ -145,19 +146,19 @@ NOTHING = Stream(frozenset(), frozenset(), frozenset())
 
 
 def find_stages(
-    graph: Graph, stream: Stream = NOTHING, kept: frozenset[int] | None = None
+    graph: Graph, stream: Stream = NOTHING, stored: frozenset[int] | None = None
 ) -> list[Stage]:
     """The mandatory stages of a region in topological order: outputs, reductions and dots. An
-    output that is cut from another value has no stage, but that value has. `kept` are the ids of
+    output that is cut from another value has no stage, but that value has. `stored` are the ids of
     the ops that are computed once, by default those of `materialized`."""
-    kept = materialized(graph, stream) if kept is None else kept
-    cuts = _cuts(graph, kept)
+    stored = materialized(graph, stream) if stored is None else stored
+    cuts = _cuts(graph, stored)
     outputs = {o.id for o in graph.root.operands} | cuts.keys()
     outputs -= {cut.output.id for value in cuts for cut in cuts[value]}
     stages: list[Stage] = []
     by_op: dict[int, Stage] = {}
     for op in graph.ops[:-1]:
-        whole = op.id in kept
+        whole = op.id in stored
         if op.opcode == "parameter" or not (op.id in outputs or whole):
             continue
         stage = new_stage(op, len(stages))
@@ -170,7 +171,7 @@ def find_stages(
     return stages
 
 
-def _cuts(graph: Graph, kept: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
+def _cuts(graph: Graph, stored: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
     """The outputs that are cut from a value, by its id."""
     readers = functools.cache(lambda: _reading_stages(graph))
 
@@ -179,7 +180,7 @@ def _cuts(graph: Graph, kept: frozenset[int]) -> dict[int, tuple[Cut, ...]]:
         loops = [graph.ops[i] for i in readers()[op.id]]
         return any(loop.shape.size * reduced_size(loop) >= op.shape.size for loop in loops)
 
-    return find_cuts(graph, kept, swept)
+    return find_cuts(graph, stored, swept)
 
 
 #: More than any threshold. What reads a value twice doubles its effort, op after op.
@@ -189,18 +190,18 @@ _EFFORT_LIMIT = 1e18
 def materialized(
     graph: Graph,
     stream: Stream = NOTHING,
-    meeting: Meeting | None = None,
+    synchronisation: Synchronisation | None = None,
     spread: bool = False,
 ) -> frozenset[int]:
     """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
     compute again for each of several stages, or for each column of a dot. What lies between the
     dots of a stream is computed once anyway. Where threads may wait for each other once more
-    (`meeting`), also values that are read at several places, where that takes longer; with
+    (`synchronisation`), also values that are read at several places, where that takes longer; with
     `spread` an element counts as read at each place that it is broadcast to."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
-    dear = {op.id for op in graph.ops if op.opcode == "dot" or op.attrs.get("of_matches")}
-    kept: set[int] = set()
+    dear = {op.id for op in graph.ops if op.opcode == "dot" or annotations_of(op).matches}
+    stored: set[int] = set()
     weight: dict[int, float] = {}
     #: the same, with what is read; and how many values are computed and read
     cost: dict[int, float] = {}
@@ -208,12 +209,12 @@ def materialized(
     tree = DominanceTree(graph.ops[:-1], dict.fromkeys(graph.root.operands))
     for op in graph.ops[:-1]:
         if needs_stage(op):
-            kept.add(op.id)
-        inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in kept)
+            stored.add(op.id)
+        inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in stored)
         weight[op.id] = min(inherited + _effort(op), _EFFORT_LIMIT)
-        if meeting is not None:
-            cost[op.id] = _summed(op, cost, kept, READ, _effort(op))
-            values[op.id] = _summed(op, values, kept, 1, 1)
+        if synchronisation is not None:
+            cost[op.id] = _summed(op, cost, stored, READ, _effort(op))
+            values[op.id] = _summed(op, values, stored, 1, 1)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank == 0:
             continue
         if op.id in stream.between:
@@ -228,44 +229,44 @@ def materialized(
                 and not _stands_in(op, readers, tree)
             )
             or (
-                meeting is not None
+                synchronisation is not None
                 and (reads := _reads(graph, op, spread))
                 and (
-                    meeting.pays(cost[op.id], op.shape.size, reads)
+                    synchronisation.pays(cost[op.id], op.shape.size, reads)
                     or (sum(reads) > 1 and values[op.id] * sum(reads) > MOST_AGAIN)
                 )
             )
         ):
-            kept.add(op.id)
-    return frozenset(kept)
+            stored.add(op.id)
+    return frozenset(stored)
 
 
-def again(graph: Graph, kept: Container[int]) -> list[Again]:
-    """The elementwise values that could as well be computed once, or are (`kept`), in the order of
-    the graph."""
+def again(graph: Graph, stored: Container[int]) -> list[Again]:
+    """The elementwise values that could as well be computed once, or are (`stored`), in the order
+    of the graph."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     cost: dict[int, float] = {}
     found: list[Again] = []
     for op in graph.ops[:-1]:
-        cost[op.id] = _summed(op, cost, kept, READ, _effort(op))
+        cost[op.id] = _summed(op, cost, stored, READ, _effort(op))
         if needs_stage(op) or op.shape.rank == 0 or kind_of(op.opcode) is not Kind.ELEMENTWISE:
             continue
         stages = len(readers[op.id]) + (op.id in outputs)
         places = max(float(stages), sum(_reads(graph, op, spread=True)))
-        if places > 1 or op.id in kept:
+        if places > 1 or op.id in stored:
             found.append(Again(op, cost[op.id], places))
     return found
 
 
 def _summed(
-    op: Op, each: Mapping[int, float], kept: Container[int], read: float, own: float
+    op: Op, each: Mapping[int, float], stored: Container[int], read: float, own: float
 ) -> float:
     """What an op takes with what it is made of, where its operands take `each`, and what is an
     input or computed once is `read`."""
     if op.opcode == "parameter":
         return read
-    made = [read if o.id in kept else each[o.id] for o in dict.fromkeys(op.operands)]
+    made = [read if o.id in stored else each[o.id] for o in dict.fromkeys(op.operands)]
     return min(sum(made) + own, _EFFORT_LIMIT)
 
 
@@ -386,8 +387,7 @@ def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
         op.opcode,
         op.shape,
         (op.operands[0].dims, tuple(op.attrs["dimensions"])) if op.opcode == "reduce" else (),
-        op.attrs.get("alike"),
-        op.attrs.get("share"),
+        annotations_of(op),
         stage.inner_extents,
         stage.optional,
         tuple((producer.op.shape, _axes_of(index)) for producer, index in stage.reads),

@@ -98,16 +98,16 @@ class Access:
         self.vector: Vector | None = None
         self.pending: list[StoreVector] = []
         #: the names of the shared memory that partial results of a stage are exchanged through
-        self.rooms: dict[Stage, str] = {}
+        self.exchanges: dict[Stage, str] = {}
 
     def open_rooms(self) -> None:
         """Declares the shared memory that the nest's threads exchange partial results through."""
-        for room, slot in self.memory.rooms.items():
-            if room.nest is not self.plan:
+        for exchange, slot in self.memory.exchanges.items():
+            if exchange.nest is not self.plan:
                 continue
-            name = self.writer.name(f"{self.label(room.stages[0].op)}_exchange")
+            name = self.writer.name(f"{self.label(exchange.stages[0].op)}_exchange")
             self.writer.add(Shared(Raw.BYTE, name, slot.offset, slot.bytes))
-            self.rooms |= dict.fromkeys(room.stages, name)
+            self.exchanges |= dict.fromkeys(exchange.stages, name)
 
     def position(self, row: Index, width: int) -> Index:
         """The grid point of `row`, in units of `width`."""

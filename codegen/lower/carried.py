@@ -52,7 +52,9 @@ def finish_carrying(sweeps: Sweeps) -> None:
         size = sweeps.walk.vectors * sweeps.width
         for stage, name in sweeps.carried.items():
             given = threads, size, functor_of(stage)
-            writer.add(Call(REDUCE_TEAMS, given, (Name(name), Name(sweeps.access.rooms[stage]))))
+            writer.add(
+                Call(REDUCE_TEAMS, given, (Name(name), Name(sweeps.access.exchanges[stage])))
+            )
     with writer.nested(If(first), ordered=True) if first else nullcontext():
         if threads > 1:
             sweeps.lane = writer.name("lane")

@@ -29,7 +29,7 @@ from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE, read
 from fusionstitch.codegen.lower.dot_tensor import side_of_rows
 from fusionstitch.codegen.lower.tile_rows import TileRows
-from fusionstitch.codegen.memory.exchange_scratch import Room
+from fusionstitch.codegen.memory.exchange_scratch import ExchangeBuffer
 
 
 class ColumnBlocks:
@@ -47,7 +47,7 @@ class ColumnBlocks:
         rows = self.rows
         source = dot.op.operands[1 - side_of_rows(rows, dot)]
         name = rows.writer.name(f"{rows.label(source)}_block")
-        slot = rows.access.memory.rooms[Room(rows.plan, (dot,))]
+        slot = rows.access.memory.exchanges[ExchangeBuffer(rows.plan, (dot,))]
         size = self.columns * layout.stride
         rows.writer.add(Shared(stored(layout.element), name, slot.offset, size))
         return name

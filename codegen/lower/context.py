@@ -10,7 +10,7 @@ from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import BLOCK, Expr
 from fusionstitch.codegen.ir.types import IndexType
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.memory.exchange_scratch import Room
+from fusionstitch.codegen.memory.exchange_scratch import ExchangeBuffer
 from fusionstitch.codegen.memory.shared import Slot
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.text.source import comment
@@ -28,14 +28,14 @@ class Part:
 
 @dataclass
 class Locations:
-    """Where values live: C names of inputs, outputs and scratch by op id; shared offsets, and rooms
-    in which the threads of a nest exchange values; tables of constants by op id."""
+    """Where values live: C names of inputs, outputs and scratch by op id; shared offsets, and the
+    buffers in which the threads of a nest exchange values; tables of constants by op id."""
 
     inputs: Mapping[int, str]
     outputs: Mapping[int, Sequence[str]]
     scratch: Mapping[int, str]
     shared: Mapping[Stage, int]
-    rooms: Mapping[Room, Slot]
+    exchanges: Mapping[ExchangeBuffer, Slot]
     tables: dict[int, str]
     #: by op id, the parts of arrays that a value is: buffer, dims, where the part begins
     parts: Mapping[int, Sequence[Part]] = field(default_factory=dict)

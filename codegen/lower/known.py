@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.index_maps.index import Index
 from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.ir.builder import Writer
@@ -87,7 +88,7 @@ class Known:
 
     def counted(self, op: Op) -> Placed | None:
         """The number of an iteration, if that is what `op` is."""
-        counts: Index | None = op.attrs.get("counts")
+        counts = annotations_of(op).counts
         if counts is None:
             return None
         return Cast(computed(op.dtype), Integer(counts)), self.depth_of((counts,))

@@ -45,7 +45,9 @@ def written(scheduled: Scheduled, numerics: str) -> Written:
     tables = {op.id: writer.name(f"{op.name}_table") for op in graph if is_table(op)}
     buffers += [buffer_of(op, tables[op.id], Memory.CONSTANT) for op in graph if op.id in tables]
     owned = read_by_owners(graph, shared)
-    memory = Locations(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, owned=owned)
+    memory = Locations(
+        inputs, outputs, scratch, layout.offsets, layout.exchanges, tables, owned=owned
+    )
     int_ = LONG if is_wide(graph) else INT
     emitter = KernelEmitter(Context(plan, memory, numerics, int_, writer))
     body = emitter.body()

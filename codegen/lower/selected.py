@@ -1,4 +1,4 @@
-"""Values joined from pieces that lie in buffers: the address of one load is selected."""
+"""Values joined from parts that lie in buffers: the address of one load is selected."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _Piece = tuple[Op, Indices, tuple[Guard, ...], tuple[Guard, ...]]
 #: Pieces among which an address is selected, and among which one that lies elsewhere in each; of
 #: more, branches find the right one sooner.
 MOST_SELECTED, MOST_ADDRESSES = 8, 2
-#: Elements of the longest vector: pieces that start at multiples of it can be read by vectors.
+#: Elements of the longest vector: parts that start at multiples of it can be read by vectors.
 MOST_ALIGNED = 16
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Finds the pieces of a value; `named` gives an index with every integer it depends on known
+    """Finds the parts of a value; `named` gives an index with every integer it depends on known
     by name."""
 
     known: Known
@@ -39,27 +39,27 @@ class Selection:
     named: Callable[[Indices], Indices]
 
     def selected(self, op: Op, index: Indices) -> Placed | None:
-        """One load from the piece that holds the element, if all pieces lie in buffers: loads
+        """One load from the part that holds the element, if all parts lie in buffers: loads
         in branches would wait for each other. Pieces alike in their strides differ in where
         they start alone, which fewer variables decide than the element."""
-        pieces = list(self._pieces(op, index, (), narrow=False))
-        found = [piece for _, piece in pieces if piece is not None]
-        if len(found) < len(pieces) or len(pieces) > MOST_SELECTED:
+        parts = list(self._parts(op, index, (), narrow=False))
+        found = [part for _, part in parts if part is not None]
+        if len(found) < len(parts) or len(parts) > MOST_SELECTED:
             return None
-        conditions = [guards for guards, _ in pieces]
+        conditions = [guards for guards, _ in parts]
         address = found[-1].address
-        apart = [piece.address - address for piece in found]
+        apart = [part.address - address for part in found]
         depth = self.known.depth_of(tuple(g.index for guards in conditions for g in guards))
         depth = max(depth, self.known.writer.ordered_depth)
         alike = all(not difference.terms for difference in apart)
         if alike:
             starts = [_moved(p.buffer, d.const) for p, d in zip(found, apart, strict=True)]
-        elif len(pieces) <= MOST_ADDRESSES:
-            narrow = self._pieces(op, index, (), narrow=True)
-            found = [piece for _, piece in narrow if piece is not None]
-            if len(found) < len(pieces):
+        elif len(parts) <= MOST_ADDRESSES:
+            narrow = self._parts(op, index, (), narrow=True)
+            found = [part for _, part in narrow if part is not None]
+            if len(found) < len(parts):
                 return None
-            addresses, address = self.sources.bases([piece.address for piece in found])
+            addresses, address = self.sources.bases([part.address for part in found])
             depth = max(depth, self.known.depth_of(tuple(addresses)))
             starts = [Address(p.buffer, Integer(a)) for p, a in zip(found, addresses, strict=True)]
         else:
@@ -72,7 +72,7 @@ class Selection:
     def _choice(
         self, op: Op, guards: Sequence[tuple[Guard, ...]], starts: Sequence[Expr], depth: int
     ) -> str:
-        """The pointer of the first piece whose guards hold."""
+        """The pointer of the first part whose guards hold."""
         cases = [(holds(g), start) for g, start in zip(guards, starts, strict=True)]
         choice = Choice(tuple(cases[:-1]), starts[-1])
         known = self.known.writer.find(choice)
@@ -84,7 +84,7 @@ class Selection:
         self.known.writer.chain[depth].memo[choice] = Name(name)
         return name
 
-    def _pieces(
+    def _parts(
         self, op: Op, index: Indices, guards: tuple[Guard, ...], narrow: bool
     ) -> Iterator[tuple[tuple[Guard, ...], Located | None]]:
         """The elements that `op` at `index` may be, each with what holds if it is, the last with

@@ -77,7 +77,7 @@ class Sweeps:
         #: the inputs held from row to row; by value the array that keeps it from sweep to sweep,
         #: with the level of the sweep that fills it; the arrays of sums of columns
         self.held: list[Loaded] = []
-        self.kept: dict[Key, tuple[str, int]] = {}
+        self.reused: dict[Key, tuple[str, int]] = {}
         self.carried: dict[Stage, str] = {}
         #: whether this thread's row is its own, and whether it is the first of its team
         self.live: Expr | None = None
@@ -160,12 +160,12 @@ class Sweeps:
 
     def keep_values(self) -> None:
         """Declares arrays for what is kept from sweep to sweep."""
-        for one in self.walk.kept:
+        for one in self.walk.live:
             name = self.writer.name(f"{self.label(one.op)}_row")
             size = self.walk.vectors * self.width
             self.writer.add(Array(computed(one.op.dtype), name, size))
             at = tuple(renamed(i, self.names) for i in one.at)
-            self.kept[one.op, at] = name, one.level
+            self.reused[one.op, at] = name, one.level
 
     def _sweep_step(
         self, level: int, stages: list[Stage], totals: dict[Stage, str], step: Expr | None
@@ -183,11 +183,11 @@ class Sweeps:
                 vector = Element(Name(held.array), step)
                 self.access.vectors_before()[held.name, held.base] = vector
             sums |= {s: Element(Name(name), where) for s, name in self.carried.items()}
-            for (op, at), (name, first) in self.kept.items():
+            for (op, at), (name, first) in self.reused.items():
                 if first < level:
                     self.writer.block.memo[op.id, at] = Element(Name(name), where)
             self.step(stages, sums)
-            for (op, at), (name, first) in self.kept.items():
+            for (op, at), (name, first) in self.reused.items():
                 if first == level:
                     value = self.values.value(op, at)
                     self.writer.add(Assign(Element(Name(name), where), value))
@@ -228,7 +228,7 @@ class Sweeps:
             join, sizes = REDUCE_CLUSTER, (self.block // WARP, self.cluster)
         elif threads < self.block:
             join = REDUCE_TEAM
-        scratch = Name(self.access.rooms[next(iter(totals))])
+        scratch = Name(self.access.exchanges[next(iter(totals))])
         arguments = (scratch, *map(Name, totals.values()))
         self.writer.add(Call(join, (*sizes, *map(functor_of, totals)), arguments))
 
@@ -237,7 +237,7 @@ class Sweeps:
         teams, op = self.plan.teams, stage.op
         total: Expr = Name(partial)
         if teams.columns:
-            scratch, given = Name(self.access.rooms[stage]), (teams.columns, functor_of(stage))
+            scratch, given = Name(self.access.exchanges[stage]), (teams.columns, functor_of(stage))
             total = apply(REDUCE_STRIDED, total, scratch, template=given)
         elif 1 < teams.threads <= WARP:
             total = apply(REDUCE_LANES, total, template=(teams.threads, functor_of(stage)))

@@ -136,7 +136,7 @@ class Levels:
         names |= {TEAM: render(rows.unit), ROW: render(rows.row_name), GROUP: render(rows.four)}
         names |= rows.access.names
         found: dict[Key, str] = {}
-        for one in rows.walk.kept:
+        for one in rows.walk.live:
             if one.level == level:
                 at = tuple(renamed(i, names) for i in one.at)
                 found[one.op, at] = rows.array(one.op, "_tile", rows.tile.rows * rows.tile.steps)

@@ -52,7 +52,7 @@ class Parts:
         own = -(-size // (tile.unit * tile.shares)) * tile.unit
         array = rows.array(op, "_own", own)
         threads = rows.block // tile.shares
-        arguments = Name(name), Name(array), Name(rows.access.rooms[dot])
+        arguments = Name(name), Name(array), Name(rows.access.exchanges[dot])
         rows.writer.add(Call(JOIN_PARTS, (threads, tile.shares, tile.unit), arguments))
         self.joined.append((op, dot, array))
         return array, own

@@ -113,7 +113,7 @@ class TileRows:
         self.row = variable(self.writer.name("r"), tile.rows)
         self.bind_row()
         self.column = variable(self.writer.name("column"), self.plan.inner)
-        self.step = variable(self.writer.name("s"), tile.turns)
+        self.step = variable(self.writer.name("s"), tile.rounds)
         self.pair = variable(self.writer.name("pair"), tile.pairs)
         if tile.steps == 1 and self.column.terms:
             beyond = tile.lanes > self.plan.inner

@@ -13,18 +13,19 @@ from fusionstitch.codegen.text.types import compute_bytes
 
 
 @dataclass(frozen=True)
-class Room:
-    """A room of a nest: partial results of `stages` lie there, or what a streamed dot reads."""
+class ExchangeBuffer:
+    """Scratch in which threads of a nest exchange values: partial results of `stages` lie there, or
+    what a streamed dot reads."""
 
     nest: NestPlan
     stages: tuple[Stage, ...]
 
 
-def rooms_of(
+def exchange_buffers(
     nest: NestPlan, group: GroupPlan, block: int, cluster: int
-) -> Iterator[tuple[Room, int]]:
-    """The rooms that a nest of a group needs, and their bytes, in a kernel of blocks of `block`
-    threads, `cluster` of which share each row."""
+) -> Iterator[tuple[ExchangeBuffer, int]]:
+    """The exchange buffers that a nest of a group needs, and their bytes, in a kernel of blocks of
+    `block` threads, `cluster` of which share each row."""
     if nest.tile is not None:
         yield from _of_tile(nest, group, block)
         return
@@ -32,7 +33,7 @@ def rooms_of(
     if nest.teams.joins_warps:  # warps join what they have of all sums of a level at once
         for level in sorted({nest.nest.level[s] for s in reduced}):
             joined = tuple(s for s in reduced if nest.nest.level[s] == level)
-            yield Room(nest, joined), sum(slot_bytes(s.op.dtype, cluster) for s in joined)
+            yield ExchangeBuffer(nest, joined), sum(slot_bytes(s.op.dtype, cluster) for s in joined)
     each: dict[Stage, int] = {}
     if nest.teams.threads < block:
         most = nest.most_per_thread()
@@ -40,15 +41,18 @@ def rooms_of(
     if nest.teams.columns:
         each |= {s: compute_bytes(s.op.dtype) for s in reduced}
     if each:
-        yield Room(nest, tuple(each)), block * max(each.values())
+        yield ExchangeBuffer(nest, tuple(each)), block * max(each.values())
 
 
-def _of_tile(nest: NestPlan, group: GroupPlan, block: int) -> Iterator[tuple[Room, int]]:
+def _of_tile(nest: NestPlan, group: GroupPlan, block: int) -> Iterator[tuple[ExchangeBuffer, int]]:
     tile, products = nest.tile, nest.nest.products
     assert tile is not None
     if tile.columns:
         for stage, layout in layouts_of(group.group, nest.nest).items():
-            yield Room(nest, (stage,)), layout.room(tile.columns)
+            yield ExchangeBuffer(nest, (stage,)), layout.bytes_of(tile.columns)
     if tile.shares > 1:
         each = max(compute_bytes(s.op.dtype) for s in products)
-        yield Room(nest, tuple(products)), block * (tile.rows * tile.steps + tile.unit) * each
+        yield (
+            ExchangeBuffer(nest, tuple(products)),
+            block * (tile.rows * tile.steps + tile.unit) * each,
+        )

@@ -1,5 +1,5 @@
-"""Storage: which stage values pass through shared or global memory, and where they and the rooms in
-which threads exchange values lie.
+"""Storage: which stage values pass through shared or global memory, and where they lie, and the
+buffers in which threads exchange values.
 
 Algorithm 4 plans over positions in execution order. The loops of one nest interleave row by row,
 so inside a nest a buffer may change hands only in place; everything else a nest reads stays
@@ -16,7 +16,7 @@ from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.memory.exchange_scratch import Room, rooms_of
+from fusionstitch.codegen.memory.exchange_scratch import ExchangeBuffer, exchange_buffers
 from fusionstitch.codegen.memory.shared import SharedPlan, SharedRequest, Slot, plan_shared
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
 from fusionstitch.codegen.text.types import compute_bytes
@@ -26,14 +26,14 @@ from fusionstitch.hlo.graph import Graph
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """Where stage values and the rooms of nests lie, in bytes of a block's shared memory. Every
-    group has all of it: no two are at work in one block at once.
+    """Where stage values and exchange buffers of nests lie, in bytes of a block's shared memory.
+    Every group has all of it: no two are at work in one block at once.
 
     `plans` holds Algorithm 4's result of each group; `unshared` the total had nothing been reused.
     """
 
     offsets: Mapping[Stage, int]
-    rooms: Mapping[Room, Slot]
+    exchanges: Mapping[ExchangeBuffer, Slot]
     total: int
     unshared: int
     plans: tuple[SharedPlan, ...]
@@ -42,7 +42,7 @@ class SharedLayout:
 def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> SharedLayout:
     """Shared memory of a kernel. Raises CodegenError if `limit` bytes per block do not suffice."""
     offsets: dict[Stage, int] = {}
-    rooms: dict[Room, Slot] = {}
+    exchanges: dict[ExchangeBuffer, Slot] = {}
     plans: list[SharedPlan] = []
     tree: DominanceTree | None = None
     for group in plan.groups:
@@ -55,10 +55,12 @@ def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> Sh
             raise CodegenError(f"{result} Split the pattern, or lower the tile size.")
         plans.append(result)
         offsets |= {s: slot.offset for s, slot in result.slots.items() if isinstance(s, Stage)}
-        rooms |= {r: slot for r, slot in result.scratch.items() if isinstance(r, Room)}
+        exchanges |= {
+            r: slot for r, slot in result.scratch.items() if isinstance(r, ExchangeBuffer)
+        }
     return SharedLayout(
         offsets,
-        rooms,
+        exchanges,
         _whole(max((p.total for p in plans), default=0)),
         _whole(max((p.unshared for p in plans), default=0)),
         tuple(plans),
@@ -76,8 +78,8 @@ def _dominates(
     taker: Hashable,
     owner: Hashable,
 ) -> bool:
-    """Whether a stage, or any of those that a room or the end of a nest stands for, dominates the
-    stage whose value a buffer holds."""
+    """Whether a stage, or any of those that an exchange buffer or the end of a nest stands for,
+    dominates the stage whose value a buffer holds."""
     assert isinstance(owner, Stage)
     takers = [taker] if isinstance(taker, Stage) else stages[taker]
     return any(tree.dominates(t.op, owner.op) for t in takers)
@@ -85,21 +87,21 @@ def _dominates(
 
 def requests_of(
     group: GroupPlan, plan: KernelPlan
-) -> tuple[list[SharedRequest], dict[Hashable, list[Stage]]]:
-    """Requests in execution order: of each nest its rooms, its values, and its end. The stages of
-    the nest by each that is not a stage itself."""
+) -> tuple[list[SharedRequest], dict[Hashable, Sequence[Stage]]]:
+    """Requests in execution order: of each nest its exchange buffers, its values, and its end. The
+    stages of the nest by each that is not a stage itself."""
     nest_of = {s: n for n, nest in enumerate(group.nests) for s in nest.nest.stages}
     wanted = group.shared
     requests: list[SharedRequest] = []
-    stages: dict[Hashable, list[Stage]] = {}
+    stages: dict[Hashable, Sequence[Stage]] = {}
     for number, nest in enumerate(group.nests):
         read = _values_read(nest, wanted, nest_of, number)
         takers: dict[Stage, Stage] = {}
         if not nest.repeats(plan.block, group.ragged):
             takers = _in_place_takers(group, nest, number, read, wanted, nest_of)
-        for room, size in rooms_of(nest, group, plan.block, plan.cluster):
-            stages[room] = nest.nest.stages
-            requests.append(SharedRequest(room, scratch=size, nest=number))
+        for exchange, size in exchange_buffers(nest, group, plan.block, plan.cluster):
+            stages[exchange] = nest.nest.stages
+            requests.append(SharedRequest(exchange, scratch=size, nest=number))
         for stage in sorted(nest.nest.stages, key=lambda s: (nest.nest.level[s], s.op.id)):
             taken = frozenset(v for v, taker in takers.items() if taker is stage)
             size = 0

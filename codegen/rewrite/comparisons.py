@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fusionstitch.codegen.annotations import annotated
 from fusionstitch.codegen.rewrite.extents import is_short, needs_stage
-from fusionstitch.codegen.rewrite.region import marked, rewrite
+from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.hlo.deciding import has_floats, is_extremum, picked
 from fusionstitch.hlo.graph import Graph, Op
 
 
 def mark_compared(graph: Graph) -> Graph:
-    """The region with each product and short sum marked, by the attribute `alike`, of which numbers
-    are made that are compared with an extremum of them."""
+    """The region with each product and short sum annotated as `alike` of which numbers are made
+    that are compared with an extremum of them."""
     compared: set[Op] = set()
     for op in graph:
         if op.opcode == "compare":
@@ -33,7 +34,7 @@ def mark_compared(graph: Graph) -> Graph:
         compared |= of if any(map(is_extremum, passed)) else set()
     made_of = (op.id for op in _made_of(compared) if op.opcode == "multiply" or is_short(op))
     found = frozenset(made_of)
-    return rewrite(graph, lambda op: [marked(op, "alike")] if op.id in found else None)
+    return rewrite(graph, lambda op: [annotated(op, alike=True)] if op.id in found else None)
 
 
 def _matched(left: Op, right: Op) -> set[Op]:

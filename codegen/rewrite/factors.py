@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.annotations import like
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scales import NARROW, Factor, is_scale, may_leave
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
@@ -55,7 +56,8 @@ def _without_factors(op: Op) -> list[Op] | None:
     rest = _parted(source, op, chain, outside)
     if rest is source or rest is None:
         return None
-    value = Op("reduce", op.shape, (rest, start), op.attrs, f"{op.name}_sum", called=op.called)
+    total = Op("reduce", op.shape, (rest, start), op.attrs, f"{op.name}_sum", called=op.called)
+    value = like(total, op)
     chain.append(value)
     for opcode, factor in outside:
         value = Op(opcode, op.shape, (value, *factor), name=f"{op.name}_{opcode}")
@@ -160,7 +162,8 @@ def kept(value: Op, op: Op, chain: list[Op]) -> Op:
         return _narrower(value, op, chain)
     if kind_of(value.opcode) is Kind.ELEMENTWISE:
         operands = tuple(kept(x, op, chain) for x in value.operands)
-        return _made(chain, value.opcode, shape, operands, value.attrs)
+        chain.append(like(Op(value.opcode, shape, operands, value.attrs), value))
+        return chain[-1]
     everywhere = np.broadcast_to(np.asarray(splat(value), NUMPY_DTYPES[value.dtype]), op.dims)
     return _made(chain, "constant", shape, (), {"value": everywhere})
 

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.annotations import annotations_of, like
 from fusionstitch.codegen.rewrite.factors import kept, varies
 from fusionstitch.codegen.rewrite.region import rebuilt, rewrite, with_root
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
@@ -165,6 +166,7 @@ def _split_squares(graph: Graph) -> Iterator[tuple[Op, tuple[_Parts, _Parts, Op]
             continue
         for one in split:
             alike = one.axis == two.axis and one.sums.attrs == two.sums.attrs
+            alike = alike and annotations_of(one.sums) == annotations_of(two.sums)
             if one.values is x and alike and one.sums.dims == two.sums.dims:
                 if _waits_for(mean, one.sums):
                     yield two.sums, (one, two, mean)
@@ -217,7 +219,8 @@ def _part_moments(sums: Op, chain: list[Op]) -> _Moments:
     sampled = math.prod(limits[d] for d in summed)
 
     def add_up(terms: Op) -> Op:
-        chain.append(Op("reduce", sums.shape, (terms, zero), sums.attrs, called=sums.called))
+        total = Op("reduce", sums.shape, (terms, zero), sums.attrs, called=sums.called)
+        chain.append(like(total, sums))
         chain[-1].name, chain[-1].source = f"{sums.name}_of_{terms.opcode}", sums.source
         return chain[-1]
 

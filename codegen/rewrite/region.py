@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fusionstitch.codegen.annotations import like
 from fusionstitch.hlo.graph import Graph, Op, Shape
 
 
@@ -32,15 +33,8 @@ def region(name: str, ops: Sequence[Op], inputs: Sequence[Op], outputs: Sequence
 
 def rebuilt(op: Op, operands: Sequence[Op]) -> Op:
     """A copy of `op` that reads `operands`."""
-    return Op(
-        op.opcode, op.shape, tuple(operands), op.attrs, op.name, op.origin, op.called, op.source
-    )
-
-
-def marked(op: Op, attribute: str) -> Op:
-    """`op` with an attribute that says yes."""
-    attrs = {**op.attrs, attribute: True}
-    return Op(op.opcode, op.shape, op.operands, attrs, op.name, op.origin, op.called, op.source)
+    fields = op.opcode, op.shape, tuple(operands), op.attrs, op.name, op.origin, op.called
+    return like(Op(*fields, op.source), op)
 
 
 def with_root(name: str, ops: list[Op], outputs: Sequence[Op]) -> Graph:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from fusionstitch.codegen.annotations import annotated
 from fusionstitch.codegen.rewrite.monoids import Monoid
-from fusionstitch.codegen.rewrite.region import marked, rewrite
+from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.text.expressions import is_excessive
 from fusionstitch.hlo.deciding import has_floats, is_extremum, is_step
 from fusionstitch.hlo.graph import Graph, Op
@@ -23,14 +24,14 @@ _COMPUTED = frozenset({Kind.ELEMENTWISE, Kind.REDUCTION, Kind.DOT})
 
 
 def keep_roundings(graph: Graph, becomes: Mapping[int, Sequence[Op]] | None = None) -> Graph:
-    """The region with each op marked, by the attribute `rounded`, that gives a float of 16 bits on
-    which a decision depends. `becomes` says, for the numbers of parameters that a loop carries, of
+    """The region with each op annotated as `rounded` that gives a float of 16 bits on which a
+    decision depends. `becomes` says, for the numbers of parameters that a loop carries, of
     which ops they have the values."""
     if not any(map(is_excessive, graph)):
         return graph
     found = made_of([*decisions(graph), *extrema(graph)], becomes or {})
     rounded = {op.id for op in found if gives_excess(op)}
-    return rewrite(graph, lambda op: [marked(op, "rounded")] if op.id in rounded else None)
+    return rewrite(graph, lambda op: [annotated(op, rounded=True)] if op.id in rounded else None)
 
 
 def made_of(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+from fusionstitch.codegen.annotations import annotated
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.text.expressions import FUNCTORS, identity
 from fusionstitch.hlo.graph import Op
@@ -76,10 +77,9 @@ def expand_scatter(op: Op) -> list[Op] | None:
     if here is not None:
         value = chain.like(value, "select", here, value, chain.splat(neutral, value))
     init = chain.scalar(neutral, x.dtype)
-    total = chain.like(
-        x, "reduce", value, init, dimensions=summed, reducer=reducer, of_matches=True
-    )
-    chain.like(x, reducer, x, total)
+    total = chain.like(x, "reduce", value, init, dimensions=summed, reducer=reducer)
+    chain.ops[-1] = annotated(total, matches=True)
+    chain.like(x, reducer, x, chain.ops[-1])
     return chain.done()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.rewrite.ranges import at_most
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
 from fusionstitch.hlo.graph import Graph, Op, Shape
@@ -110,4 +111,4 @@ def _key(op: Op) -> Hashable:
         attrs = content(op.attrs["value"])
     else:
         attrs = frozenset(op.attrs.items())
-    return op.opcode, op.shape, tuple(map(id, op.operands)), attrs
+    return op.opcode, op.shape, tuple(map(id, op.operands)), attrs, annotations_of(op)

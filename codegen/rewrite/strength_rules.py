@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.annotations import annotations_of, like
 from fusionstitch.codegen.rewrite.inverse_erf import inverse_erf_of
 from fusionstitch.codegen.rewrite.ranges import at_most, bits
 from fusionstitch.codegen.rewrite.scales import moderate
@@ -92,14 +93,15 @@ def sum_of_sums(builder: Builder, op: Op) -> Op | None:
         return None
     if not x.opcode == y.opcode == "reduce" or x.attrs != y.attrs or len(x.operands) != 2:
         return None
+    if annotations_of(x) != annotations_of(y):
+        return None
     parts, starts = zip(x.operands, y.operands, strict=True)
     added = x.attrs.get("reducer") == "add" and all(splat(start) == 0 for start in starts)
     if not added or parts[0].shape != parts[1].shape:
         return None
     total = builder.add(Op("add", parts[0].shape, parts, name=op.name, source=op.source))
-    return builder.add(
-        Op("reduce", op.shape, (total, starts[0]), x.attrs, op.name, None, x.called, op.source)
-    )
+    fields = "reduce", op.shape, (total, starts[0]), x.attrs, op.name, None, x.called, op.source
+    return builder.add(like(Op(*fields), x))
 
 
 @rule("add")

@@ -78,7 +78,16 @@ def planned(choice: Choice, device: Device) -> KernelPlan:
         resident = max(choice.block, CARRYING_THREADS)
     full = device.sm_count * RESIDENT_THREADS
     tuning, cluster = choice.tuning, choice.cluster
-    return KernelPlan(choice.block, phases, most, full, resident, tuning=tuning, cluster=cluster)
+    return KernelPlan(
+        choice.block,
+        phases,
+        most,
+        full,
+        resident,
+        registers=device.registers_per_sm,
+        tuning=tuning,
+        cluster=cluster,
+    )
 
 
 def _planned_group(choice: GroupChoice) -> GroupPlan:

@@ -17,10 +17,6 @@ from fusionstitch.codegen.schedule.tuning import Tuning, power_of_two
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import ITEM_BYTES, Graph
 
-#: The largest block.
-MOST_THREADS = 1024
-#: Elements of a row that a block keeps in registers.
-LONGEST_KEPT = MOST_THREADS * CACHE_STEPS
 #: Bytes of a row per thread of its team: 2048 threads of a multiprocessor then find them in L1. On
 #: an H200 softmax of 1024 rows of 131072 bf16 took 183 us with 8 blocks of 256 threads for each,
 #: 200 with 2 of 1024, 217 with 8 of 512, 260 with one of 512 (XLA 304); 2048 rows of 65536 f32
@@ -39,7 +35,7 @@ def cluster_of(
     groups: Sequence[Group], nests: dict[Group, list[Nest]], device: Device, tuning: Tuning
 ) -> tuple[int, int]:
     """(blocks that share each row of a kernel, threads of each); (1, 0) where one block has it."""
-    limit = device.cluster_limit
+    limit, most = device.cluster_limit, device.max_threads_per_block
     if len(groups) > 1 or limit == 1 or not can_share(groups[0], nests[groups[0]]):
         return 1, 0
     [nest] = nests[groups[0]]
@@ -49,10 +45,10 @@ def cluster_of(
         threads = _filling_threads(groups[0].tiles, row, device)
         sweeps = {nest.level[s] for s in nest.stages if nest.place[s] is not Place.ROW}
         if len(sweeps) > 1:
-            threads = max(threads, _keeping_threads(row, element_bytes(groups[0], nest)))
+            threads = max(threads, _keeping_threads(row, element_bytes(groups[0], nest), device))
     block = tuning.block or max(LEAST_CLUSTER_BLOCK, threads // limit)
-    blocks = tuning.cluster or (threads // block if threads > MOST_THREADS else 1)
-    fits = 1 < blocks <= limit and block <= MOST_THREADS and row >= blocks * block
+    blocks = tuning.cluster or (threads // block if threads > most else 1)
+    fits = 1 < blocks <= limit and block <= most and row >= blocks * block
     return (blocks, block) if fits else (1, 0)
 
 
@@ -63,7 +59,7 @@ def has_long_rows(graph: Graph, device: Device, tuning: Tuning) -> bool:
     sums = (op for op in graph if op.opcode == "reduce" and not is_strided(op))
     rows = ((op.shape.size, reduced_size(op)) for op in sums)
     return any(
-        row > LONGEST_KEPT or _filling_threads(count, row, device)
+        row > longest_kept(device) or _filling_threads(count, row, device)
         for count, row in rows
         if tuning.cluster or _enough(count, device)
     )
@@ -74,9 +70,14 @@ def _enough(rows: int, device: Device) -> bool:
     return rows * device.cluster_limit >= LEAST_BLOCKS_PER_SM * device.sm_count
 
 
-def _keeping_threads(row: int, bytes_each: int) -> int:
+def longest_kept(device: Device) -> int:
+    """Elements of a row that the registers of one block keep."""
+    return device.max_threads_per_block * CACHE_STEPS
+
+
+def _keeping_threads(row: int, bytes_each: int, device: Device) -> int:
     """Threads whose multiprocessors keep a row that one block does not, or 0."""
-    if row <= LONGEST_KEPT:
+    if row <= longest_kept(device):
         return 0
     return power_of_two(row * bytes_each // ROW_BYTES)
 
@@ -84,10 +85,11 @@ def _keeping_threads(row: int, bytes_each: int) -> int:
 def _filling_threads(rows: int, row: int, device: Device) -> int:
     """Threads for each of few rows that fill the device together, or 0 where a block for each does,
     and where clusters do not."""
-    all_threads = device.sm_count * MOST_THREADS
-    most = min(device.cluster_limit * MOST_THREADS, row // LEAST_ELEMENTS)
+    block = device.max_threads_per_block
+    all_threads = device.sm_count * block
+    most = min(device.cluster_limit * block, row // LEAST_ELEMENTS)
     each = all_threads // rows
-    if each <= MOST_THREADS or rows * most < FILLED * all_threads:
+    if each <= block or rows * most < FILLED * all_threads:
         return 0
     return 1 << int(math.log2(min(each, most)))
 

@@ -25,10 +25,9 @@ from fusionstitch.codegen.schedule.choice import (
     keeps_and_carries,
 )
 from fusionstitch.codegen.schedule.clusters import (
-    LONGEST_KEPT,
-    MOST_THREADS,
     cluster_of,
     element_bytes,
+    longest_kept,
 )
 from fusionstitch.codegen.schedule.schedule import (
     RESIDENT_THREADS,
@@ -110,30 +109,30 @@ def _size(group: Group, leaves: Sequence[int]) -> int:
 
 def _block_of(group: Group, nests: Sequence[Nest]) -> int:
     """Threads per block for the long rows of a group, or the default if it has none."""
-    block = 0
+    block, most = 0, group.device.max_threads_per_block
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
         if nest.placed(Place.CARRY):
             keeps = keeps_and_carries(group, nest)
-            team = max(DEFAULT_BLOCK, _keeping_team(nest, inner))
+            team = max(DEFAULT_BLOCK, _keeping_team(nest, inner, most))
             block = max(block, team if keeps else SUMMING_BLOCK)
         elif rows == 1 and inner >= LONG_ROW and not strided(nest):
-            block = max(block, _row_team(inner), LEAST_ROW_BLOCK)
+            block = max(block, _row_team(inner, most), LEAST_ROW_BLOCK)
     return block or DEFAULT_BLOCK
 
 
-def _row_team(row: int, per_thread: int = PER_THREAD) -> int:
-    """Threads that share a row of so many elements."""
+def _row_team(row: int, most: int, per_thread: int = PER_THREAD) -> int:
+    """Threads that share a row of so many elements, `most` of them at most."""
     if row < LONG_ROW:
         return min(WARP, power_of_two(row))
-    return min(MOST_THREADS, max(WARP, power_of_two(row // per_thread)))
+    return min(most, max(WARP, power_of_two(row // per_thread)))
 
 
-def _keeping_team(nest: Nest, row: int) -> int:
+def _keeping_team(nest: Nest, row: int, most: int) -> int:
     """Threads that keep a row and carry sums of its columns, two vectors of each input a thread:
     more leave too few rows under way, fewer too few registers. Layer norm both ways of 16384 rows
     of 1024 f32 took 76 us with 128 threads on an H200, 83 with 64."""
-    return min(CARRYING_THREADS, _row_team(row, 2 * vector_elements(nest)))
+    return min(CARRYING_THREADS, _row_team(row, most, 2 * vector_elements(nest)))
 
 
 def strided(nest: Nest) -> bool:
@@ -235,7 +234,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
     # elementwise tiles leave each thread a vector of elements
     target = block if any(n.inner for n in nests) else block * VECTOR_ELEMENTS
     longest = max((_size(group, n.inner) for n in nests if n.placed(Place.REDUCE)), default=0)
-    if FULL_ROW < longest <= LONGEST_KEPT and _keeps_two(group, nests, longest):
+    if FULL_ROW < longest <= longest_kept(device) and _keeps_two(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
     points = 1
     tiles_each = 1 if device.own_blocks else 2
@@ -282,7 +281,7 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
 
 def _long_team(row: int, block: int) -> int:
     """Threads that share a long row in a block that may be larger for the sake of other groups."""
-    return team_in(block, max(LEAST_ROW_BLOCK, _row_team(row)))
+    return team_in(block, max(LEAST_ROW_BLOCK, _row_team(row, block)))
 
 
 def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) -> Teams:
@@ -316,7 +315,7 @@ def _carrying_team(nest: Nest, columns: int, block: int) -> Teams:
     """A row's threads where sums of columns are carried from row to row: as many as have something
     to do in most of their steps."""
     if nest.placed(Place.REDUCE):
-        return Teams(team_in(block, _keeping_team(nest, columns)))
+        return Teams(team_in(block, _keeping_team(nest, columns, block)))
     width = vector_elements(nest)
     team = min(block, power_of_two(-(-columns // width)))
     while team > WARP and not mostly_busy(columns // width, team):

@@ -39,7 +39,9 @@ def follow_flat(
             f"cluster={launch.cluster}: it takes a template with groups, such as reports print."
         )
     lines = _lines(template, graph, groups)
-    levels = {g: spread(g, lines[g]) if lines[g] else {} for g in groups}
+    spread_out = [spread(g, lines[g]) if lines[g] else (g, {}) for g in groups]
+    lines = {new: lines[g] for g, (new, _) in zip(groups, spread_out, strict=True)}
+    levels, groups = dict(spread_out), [new for new, _ in spread_out]
     nests = {g: form_nests(g, tiled=False) for g in groups}
     group_of = {s: g for g in groups for s in g.stages}
     found = []

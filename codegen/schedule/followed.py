@@ -176,7 +176,7 @@ class _Follower:
                 raise CodegenError(
                     f"{self.label[stage.op.id]} is kept, but nothing in its group reads it."
                 )
-        return Group(list(lines), self.device)
+        return Group.of(lines, self.device)
 
     def _check_order(self, phases: Sequence[Sequence[Group]]) -> None:
         """Raises CodegenError where a group reads what is not there yet."""
@@ -196,7 +196,8 @@ class _Follower:
         blocks = self.template.phases[number]
         lines = self.lines[self.first[number] : self.first[number + 1]]
         parts = zip(groups, blocks, lines, strict=True)
-        loops = [self._loops(group, block, own) for group, block, own in parts]
+        looped = [self._loops(group, block, own) for group, block, own in parts]
+        groups, loops = [group for group, _ in looped], [own for _, own in looped]
         kinds = [kind(g, [one.nest for one in own]) for g, own in zip(groups, loops, strict=True)]
         alike = Counter(kinds)
         found = []
@@ -212,9 +213,9 @@ class _Follower:
 
     def _loops(
         self, group: Group, block: Block, lines: Mapping[Stage, Schedule]
-    ) -> list[LoopChoice]:
-        """The nests of a group, each with its team."""
-        levels = spread(group, lines)
+    ) -> tuple[Group, list[LoopChoice]]:
+        """A group with its axes over blocks, and its nests, each with its team."""
+        group, levels = spread(group, lines)
         found: list[LoopChoice] = []
         home: dict[Stage, int] = {}
         left = iter(lines)
@@ -227,7 +228,7 @@ class _Follower:
                         "program, so it does in their loop."
                     )
             teams = teams_of(loop, stages, group, levels, self.launch)
-            nest = nest_of(loop, stages, group, levels, teams, self.launch, self.stream)
+            group, nest = nest_of(loop, stages, group, levels, teams, self.launch, self.stream)
             for stage in stages:
                 home[stage] = number
             found.append(LoopChoice(nest, teams))
@@ -238,7 +239,7 @@ class _Follower:
                         f"{self.label[stage.op.id]} reads {self.label[producer.op.id]} of a later "
                         "loop of its group."
                     )
-        return found
+        return group, found
 
     def _sized(self, one: LoopChoice, loop: Loop, group: Group, points: int) -> LoopChoice:
         """A loop with its tile, or with the default team where nothing in its head or in its attrs

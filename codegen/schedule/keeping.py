@@ -12,7 +12,7 @@ from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage, body_reads, closure, inlined_reads
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
-from fusionstitch.codegen.schedule.walk import ELEMENT, POINT, ROW, TILE, UNIT, Kept
+from fusionstitch.codegen.schedule.walk import ELEMENT, POINT, ROW, TILE, UNIT, Live
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 
@@ -180,10 +180,10 @@ def _is_picking(stage: Stage) -> bool:
     return any(i.fetched for _, at in stage.loads for i in at)
 
 
-def first_common(here: Somewhere) -> list[Kept]:
+def first_common(here: Somewhere) -> list[Live]:
     """What later sweeps share with earlier ones, as far computed as it is shared."""
     first: dict[Key, int] = {}
-    shared: dict[Key, Kept] = {}
+    shared: dict[Key, Live] = {}
     for stage, level in here.by_level():
         passed = set()
         todo = here.body(stage)
@@ -193,7 +193,7 @@ def first_common(here: Somewhere) -> list[Kept]:
                 continue
             passed.add(key)
             if in_range(op, at) and first.setdefault(key, level) < level:
-                shared[key] = Kept(op, at, first[key])
+                shared[key] = Live(op, at, first[key])
             elif here.is_computed(op):
                 todo.extend(here.below(key))
         if stage.op.id in here.whole:

@@ -115,14 +115,18 @@ def nest_of(
     teams: Teams,
     launch: Launch,
     stream: Stream,
-) -> Nest:
-    """The nest of a loop: rows and what lies along them from the attrs of its first stage."""
+) -> tuple[Group, Nest]:
+    """The nest of a loop: rows and what lies along them from the attrs of its first stage; and the
+    group, which holds a tile if the loop is that of a lone dot, or a stream."""
     first = stages[0]
     rows, inner = _axes(loop, first, group, levels[first], teams, launch.block)
     if loop.stream:
-        _hold_stream(loop, group, rows, inner)
-    elif loop.tiled and _is_lone(group, rows, inner):
-        group.held = (rows[0], inner[0])
+        _check_stream(loop, rows, inner)
+    if loop.stream or (loop.tiled and _is_lone(group, rows, inner)):
+        held = rows[0], inner[0]
+        group = group.spread_so(
+            group.axes, group.grid, held, streamed=loop.stream or group.streamed
+        )
     nest = new_nest(group, first, loop.tiled)
     if (set(nest.rows), set(nest.inner)) != (set(rows), set(inner)):
         nest = Nest(tuple(rows), tuple(inner))
@@ -133,7 +137,7 @@ def nest_of(
                 f"{line.identifier}: its dims do not fit the rows of the loop of {_name(loop)}, or "
                 "it needs what that has only after its last row."
             )
-        nest.add(stage, *joined)
+        nest = nest.followed_by(stage, *joined)
     if nest.tiled != loop.tiled:
         raise CodegenError(
             f"The loop of {_name(loop)} has a register tile, but no dot to hold in it."
@@ -147,7 +151,7 @@ def nest_of(
         raise CodegenError(f"The loop of {_name(loop)} holds too much to be a stream.")
     if not loop.tiled and launch.cluster == 1:
         check_teams(_name(loop), nest, group, teams, launch)
-    return nest
+    return group, nest
 
 
 def tile_of(loop: Loop, group: Group, nest: Nest, points: int, block: int) -> Tile:
@@ -215,13 +219,12 @@ def _is_lone(group: Group, rows: Sequence[int], inner: Sequence[int]) -> bool:
     return one and all(set(group.axes.leaves(s)) == axes for s in group.stages)
 
 
-def _hold_stream(loop: Loop, group: Group, rows: Sequence[int], inner: Sequence[int]) -> None:
+def _check_stream(loop: Loop, rows: Sequence[int], inner: Sequence[int]) -> None:
     if len(rows) != 1 or len(inner) != 1:
         raise CodegenError(
             f"The loop of {_name(loop)} cannot be a stream: it takes one axis of rows and one of "
             "columns."
         )
-    group.held, group.streamed = (rows[0], inner[0]), True
 
 
 def check_teams(name: str, nest: Nest, group: Group, teams: Teams, launch: Launch) -> None:

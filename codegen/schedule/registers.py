@@ -6,9 +6,9 @@ from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.hlo.graph import Op
 
-#: Registers of an SM (4-byte units), and the share of a thread's that nothing is kept in: a thread
-#: that has more works on more of its row at once.
-SM_REGISTERS, SPARE_SHARE = 65536, 7 / 16
+#: The share of a thread's registers that nothing is kept in: a thread that has more works on more
+#: of its row at once.
+SPARE_SHARE = 7 / 16
 
 
 def row_registers(plan: KernelPlan) -> int:
@@ -16,7 +16,7 @@ def row_registers(plan: KernelPlan) -> int:
     if plan.tuning.row_registers is not None:
         return plan.tuning.row_registers
     blocks = plan.tuning.blocks_per_sm
-    each = SM_REGISTERS // (blocks * plan.block if blocks else plan.resident)
+    each = plan.registers // (blocks * plan.block if blocks else plan.resident)
     return each - int(SPARE_SHARE * each)
 
 

@@ -142,14 +142,15 @@ class KernelPlan:
 
     `full` counts the threads that keep the device busy, `resident` those of each SM that a launch
     whose blocks stay counts on; `blocks_per_sm` is how many blocks that are, or the launch bounds
-    otherwise ask for (0: any).
+    otherwise ask for (0: any), `registers` how many a multiprocessor has.
     """
 
     block: int
     phases: tuple[tuple[GroupPlan, ...], ...]
     grid: int
     full: int
-    resident: int = RESIDENT_THREADS
+    resident: int
+    registers: int
     blocks_per_sm: int = 0
     tuning: Tuning = DEFAULT
     cluster: int = 1

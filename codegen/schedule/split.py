@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fusionstitch.codegen.annotations import annotated, like
 from fusionstitch.codegen.loops.groups import LEAST_COLUMNS, MOST_COLUMNS
 from fusionstitch.codegen.rewrite.extents import is_strided, reduced_size
 from fusionstitch.codegen.rewrite.monoids import Monoid, in_order
@@ -236,7 +237,8 @@ def _as_one(op: Op, chain: list[Op]) -> Op:
     moved = tuple(d if d <= axis else d - len(extents) + 1 for d in sorted(summed))
     attrs = {**op.attrs, "dimensions": moved}
     operands = (flat, *op.operands[1:])
-    return Op("reduce", op.shape, operands, attrs, op.name, op.origin, op.called, op.source)
+    fields = "reduce", op.shape, operands, attrs, op.name, op.origin, op.called, op.source
+    return like(Op(*fields), op)
 
 
 def _split(op: Op, split: Split) -> list[Op]:
@@ -325,8 +327,6 @@ def _partial_reduce(op: Op, source: Op, zero: Op, axis: int, share: float) -> tu
     reduced = _moved(sorted(op.attrs["dimensions"]), axis)
     kept = [d for d in range(source.shape.rank) if d not in reduced]
     attrs = {"dimensions": reduced, "reducer": op.attrs["reducer"]}
-    if share < 1:
-        attrs["share"] = share
     partial = Op(
         "reduce",
         Shape(source.dtype, tuple(source.dims[d] for d in kept)),
@@ -336,6 +336,8 @@ def _partial_reduce(op: Op, source: Op, zero: Op, axis: int, share: float) -> tu
         called=op.called if source.dtype == op.dtype else (),
         source=op.source,
     )
+    if share < 1:
+        partial = annotated(partial, share=share)
     return partial, kept.index(axis)
 
 

@@ -19,21 +19,22 @@ from fusionstitch.hlo.errors import CodegenError
 Levels = Mapping[int, Level]
 
 
-def spread(group: Group, lines: Mapping[Stage, Schedule]) -> dict[Stage, Levels]:
-    """Splits the axes of a group as the attrs of its stages ask, spreads those that are GRID over
-    blocks, and gives the level of each. Raises CodegenError for what cannot be."""
+def spread(group: Group, lines: Mapping[Stage, Schedule]) -> tuple[Group, dict[Stage, Levels]]:
+    """A group with its axes split as the attrs of its stages ask, those that are GRID spread over
+    blocks, and the level of each. Raises CodegenError for what cannot be."""
+    axes = group.axes.copied()
     for stage, line in lines.items():
-        for chain, attr in _dims(stage, line, group.axes):
-            _cut(chain, attr, line, group.axes)
-    group.axes.refresh()
-    levels = {stage: _levels(stage, line, group.axes) for stage, line in lines.items()}
+        for chain, attr in _dims(stage, line, axes):
+            _cut(chain, attr, line, axes)
+    axes.refresh()
+    levels = {stage: _levels(stage, line, axes) for stage, line in lines.items()}
     first = next(iter(lines))
     grid = _grid(levels[first])
-    possible = group.axes.grid()
+    possible = axes.grid()
     for stage, line in lines.items():
         for leaf in _grid(levels[stage]) - set(possible):
             raise CodegenError(
-                f"{line.identifier}: a dim of extent {group.axes.extent(leaf)} cannot be GRID, "
+                f"{line.identifier}: a dim of extent {axes.extent(leaf)} cannot be GRID, "
                 "because a loop of its block sums over it or reads it at another index."
             )
         if _grid(levels[stage]) != grid:
@@ -41,8 +42,7 @@ def spread(group: Group, lines: Mapping[Stage, Schedule]) -> dict[Stage, Levels]
                 f"{line.identifier} shares a block with {lines[first].identifier}: their GRID dims "
                 "must agree."
             )
-    group.spread([leaf for leaf in possible if leaf in grid])
-    return levels
+    return group.spread_so(axes, (leaf for leaf in possible if leaf in grid)), levels
 
 
 def _grid(levels: Levels) -> set[int]:

@@ -24,7 +24,7 @@ from fusionstitch.codegen.schedule.walk import (
     TILE,
     TILED,
     UNIT,
-    Kept,
+    Live,
     Walk,
 )
 from fusionstitch.codegen.text.types import c_type
@@ -52,7 +52,7 @@ def tiled_walk(
     rule = _DEPTHS[tile.kind]
     sizes = {dot: group.group.inner_size(dot) for dot in nest.nest.products}
     return Walk(
-        kept=tuple(_kept(group, nest, tile, wanted)) if nest.nest.levels > 1 else (),
+        live=tuple(_live(group, nest, tile, wanted)) if nest.nest.levels > 1 else (),
         depth={dot: rule(tile, size) for dot, size in sizes.items()},
         once=frozenset(dot for dot, size in sizes.items() if _is_one_round(tile, size)),
         copies=_copies(group, nest, tile, block),
@@ -128,7 +128,7 @@ def _is_narrow(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage])
 # ---- values kept from sweep to sweep -------------------------------------------------------------
 
 
-def _kept(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> Iterator[Kept]:
+def _live(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> Iterator[Live]:
     """Elements that a sweep computes and a later one needs: the last values that the two have in
     common, as far as there is room in each sweep. The dots' own stay in registers anyway."""
     streamed = tile.kind is Kind.STREAM
@@ -146,7 +146,7 @@ def _kept(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> I
                 if min(of) == level and key not in known and need <= room:
                     room -= need
                     known.add(key)
-                    yield Kept(*key, level)
+                    yield Live(*key, level)
 
 
 def _digits(group: GroupPlan, nest: NestPlan, tile: Tile) -> Digits:

@@ -24,7 +24,7 @@ ALL = -1
 
 
 @dataclass(frozen=True)
-class Kept:
+class Live:
     """A value of the elements of a row that stays in registers: the sweep of `level` has it first,
     and later ones need it again."""
 
@@ -55,10 +55,10 @@ class Walk:
     loads    steps of a loop along a row that are unrolled together; 0 leaves it to the compiler
     announced inputs of later rows are brought to L2 before they are loaded
     held     inputs that stay in registers from row to row, in the order they are loaded
-    kept     values that stay in registers from sweep to sweep
+    live     values that stay in registers from sweep to sweep
     picked   elements that the data picks, read before the sweeps that need them
 
-    Of a register tile `kept`, and besides:
+    Of a register tile `live`, and besides:
 
     depth    by dot that gives elements, the rounds of summed elements that are unrolled together
     once     the dots of one round, whose terms need nothing to be added to
@@ -75,7 +75,7 @@ class Walk:
     loads: int = 0
     announced: bool = False
     held: tuple[Held, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    live: tuple[Live, ...] = ()
     picked: tuple[tuple[Op, Indices], ...] = ()
     depth: Mapping[Stage, int] = field(default_factory=dict)
     once: frozenset[Stage] = frozenset()

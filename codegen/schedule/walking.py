@@ -18,7 +18,7 @@ from fusionstitch.codegen.schedule.schedule import (
     Teams,
 )
 from fusionstitch.codegen.schedule.tiled_walks import tiled_walk
-from fusionstitch.codegen.schedule.walk import ONE_BY_ONE, ROW, Held, Kept, Walk
+from fusionstitch.codegen.schedule.walk import ONE_BY_ONE, ROW, Held, Live, Walk
 from fusionstitch.codegen.schedule.widths import vector_width
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
@@ -76,7 +76,7 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
     if nest.inner == 1 or not here.shares:
         return walk
     wanted = _worth_keeping(here, walk) if walk.unrolled else []
-    return replace(walk, kept=_as_fits(wanted, vectors * width, room))
+    return replace(walk, live=_as_fits(wanted, vectors * width, room))
 
 
 def _steps_at_once(nest: NestPlan, steps: int) -> int:
@@ -85,8 +85,8 @@ def _steps_at_once(nest: NestPlan, steps: int) -> int:
     by one, also by threads that have a step less."""
     if steps <= FEW_STEPS and not nest.teams.columns:
         return 0
-    turns = {nest.inner // nest.teams.threads, steps}
-    return min(range(STEPS, 0, -1), key=lambda n: max(t // n + t % n for t in turns))
+    each = {nest.inner // nest.teams.threads, steps}
+    return min(range(STEPS, 0, -1), key=lambda n: max(t // n + t % n for t in each))
 
 
 def row_stride(teams: Teams, rows: int, block: int, ragged: bool) -> int:
@@ -143,18 +143,18 @@ def _rows_at_once(
     return 1 << max(1, most).bit_length() - 1
 
 
-def _worth_keeping(here: Somewhere, walk: Walk) -> list[Kept]:
+def _worth_keeping(here: Somewhere, walk: Walk) -> list[Live]:
     """What later sweeps need again: what is loaded, or what is computed of it where that takes no
     more registers."""
     held = {(one.op, one.base) for one in walk.held}
     common = first_common(here)
     if held:  # no load is left to save
         return [one for one in common if (one.op, here.base(one.op, one.at)) not in held]
-    loaded = [Kept(op, at, min(of)) for (op, at), of in here.uses.items() if len(of) > 1]
-    return min(common, loaded, key=lambda kept: sum(words_of(one.op) for one in kept))
+    loaded = [Live(op, at, min(of)) for (op, at), of in here.uses.items() if len(of) > 1]
+    return min(common, loaded, key=lambda live: sum(words_of(one.op) for one in live))
 
 
-def _as_fits(wanted: Iterable[Kept], elements: int, room: int) -> tuple[Kept, ...]:
+def _as_fits(wanted: Iterable[Live], elements: int, room: int) -> tuple[Live, ...]:
     """Those of the values to keep that there are registers for, of so many elements each."""
     found = []
     for one in wanted:

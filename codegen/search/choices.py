@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from fusionstitch.codegen.dots.tile import possible_tiles
 from fusionstitch.codegen.schedule.choice import Choice, GroupChoice, LoopChoice
-from fusionstitch.codegen.schedule.clusters import MOST_THREADS
 from fusionstitch.codegen.schedule.defaults import in_columns
 from fusionstitch.codegen.schedule.looped import Launch, check_teams
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, Teams
@@ -48,15 +47,16 @@ def near(value: int, reach: int = 2) -> list[int]:
     return [n for step in steps for n in (value >> step, value << step) if n]
 
 
-def resized(base: Choice, reach: int = 2) -> Iterator[Choice]:
-    """A choice with blocks of other sizes, where teams do not depend on them."""
+def resized(base: Choice, most: int, reach: int = 2) -> Iterator[Choice]:
+    """A choice with blocks of other sizes, of `most` threads at most, where teams do not depend on
+    them."""
     for size in near(base.block, reach):
-        if (found := _resized(base, size)) is not None:
+        if size <= most and (found := _resized(base, size)) is not None:
             yield found
 
 
 def _resized(base: Choice, size: int) -> Choice | None:
-    if not LEAST_BLOCK <= size <= MOST_THREADS or base.cluster > 1:
+    if size < LEAST_BLOCK or base.cluster > 1:
         return None
     phases = []
     for phase in base.phases:

@@ -8,7 +8,6 @@ and what a barrier costs: here the statements of each are counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
@@ -19,6 +18,7 @@ from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.search.choices import alike, choice_of
 from fusionstitch.codegen.search.descent import descend
+from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.search.neighbours import Focus, moved
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.costmodel.devices import Device
@@ -29,7 +29,6 @@ from fusionstitch.costmodel.kernel_time import (
     phases_us,
     proven,
 )
-from fusionstitch.hlo.errors import CodegenError
 
 #: Kernels that take less are not compared, microseconds: what there is to win is no longer than
 #: what the model is off by.
@@ -98,7 +97,7 @@ def _drafts(of: Draft, settings: Settings, seen: Seen) -> Iterator[Draft | None]
         key = other.template
         if key not in seen:
             seen[key] = False
-            with suppress(CodegenError):
+            with LeftOut(settings.options.check):
                 draft = Draft.of(other, settings.options, settings.device)
                 seen[key] = True
                 yield draft

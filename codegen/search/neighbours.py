@@ -8,26 +8,23 @@ of them where most of the time goes (`compared.py`), the autotuner and `emit --v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import ParamSpec
 
 from fusionstitch.codegen.decisions import settle
 from fusionstitch.codegen.schedule.choice import Choice
 from fusionstitch.codegen.schedule.parser import parse_template
 from fusionstitch.codegen.schedule.registers import row_registers
-from fusionstitch.codegen.schedule.split import possible_parts
+from fusionstitch.codegen.schedule.split import Splits, possible_parts
 from fusionstitch.codegen.schedule.template import Attr, Block, Loop, Template
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.search.choices import alike, choice_of, regrouped, resized
+from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.search.stored import others, restored
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import NOBODY
 from fusionstitch.codegen.ways import split_so
-from fusionstitch.hlo.errors import CodegenError
-
-P = ParamSpec("P")
+from fusionstitch.hlo.graph import Graph
 
 #: Neighbours of one schedule that are tried.
 MOST = 512
@@ -86,12 +83,13 @@ def _parts(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
                 wanted = max(2, round(split.parts * factor))
                 scaled[i] = replace(split, parts=possible_parts(ops[i], wanted))
             if scaled != own.splits:
-                yield _made(split_so, own.before, scaled, settings, Way.MERGE, NOBODY)
+                yield _split(own.before, scaled, settings, Way.MERGE)
 
 
 def _threads(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
     """Blocks of other sizes."""
-    for choice in resized(choice_of(own.plan), focus.reach if focus else 2):
+    most = settings.device.max_threads_per_block
+    for choice in resized(choice_of(own.plan), most, focus.reach if focus else 2):
         yield _settled(own, choice, settings)
 
 
@@ -124,7 +122,7 @@ def _everywhere(base: Choice) -> Iterator[Focus]:
 def _stored(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
     """Other values that are computed once."""
     for ids in others(own):
-        yield _made(restored, own, ids, settings)
+        yield _restored(own, ids, settings)
 
 
 def _registers(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
@@ -151,7 +149,7 @@ def _axes(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
     for template in _templates(parse_template(own.template)):
         asked = replace(settings, template=template)
         way = Way.STREAM if template.streams else Way.MERGE
-        yield _made(split_so, own.before, own.splits, asked, way, NOBODY)
+        yield _split(own.before, own.splits, asked, way)
 
 
 #: What may be changed, in the order in which it is tried.
@@ -169,14 +167,23 @@ MOVES: Mapping[str, Move] = {
 
 def _settled(own: Scheduled, choice: Choice, settings: Settings) -> Scheduled | None:
     """The schedule that another choice makes of the same region."""
-    made = _made(settle, own.graph, choice, settings, Way.MERGE, NOBODY)
-    return made and replace(made, splits=own.splits, before=own.before)
+    with LeftOut(settings.options.check):
+        made = settle(own.graph, choice, settings, Way.MERGE, NOBODY)
+        return replace(made, splits=own.splits, before=own.before)
+    return None
 
 
-def _made(make: Callable[P, Scheduled], *args: P.args, **kwargs: P.kwargs) -> Scheduled | None:
-    """What `make` gives; None where a kernel cannot have it."""
-    with suppress(CodegenError):
-        return make(*args, **kwargs)
+def _restored(own: Scheduled, ids: frozenset[int], settings: Settings) -> Scheduled | None:
+    """The schedule of the same region that computes these ops once."""
+    with LeftOut(settings.options.check):
+        return restored(own, ids, settings)
+    return None
+
+
+def _split(before: Graph, splits: Splits, settings: Settings, way: Way) -> Scheduled | None:
+    """The schedule of a region with other sums split, or under another template."""
+    with LeftOut(settings.options.check):
+        return split_so(before, splits, settings, way, NOBODY)
     return None
 
 

@@ -10,14 +10,14 @@ there, class of values by class (`restored`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
-from fusionstitch.codegen.decisions import decide, wait_of
+from fusionstitch.codegen.decisions import decide, synchronisation
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.loops.stages import NOTHING, again, materialized
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.scheduled import Scheduled
+from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import NOBODY
 from fusionstitch.costmodel.kernel_time import cost_us, proven
@@ -35,13 +35,15 @@ def started(scheduled: Scheduled, settings: Settings) -> Draft:
     free = settings.options.template is None and settings.options.tuning == DEFAULT
     found: list[Draft] = []
     refused: CodegenError | None = None
-    for one in (scheduled, *(_with_more(scheduled, settings) if free else ())):
-        try:
+    try:
+        found.append(Draft.of(scheduled, settings.options, settings.device))
+    except PassError:
+        raise
+    except CodegenError as error:
+        refused = error
+    for one in _with_more(scheduled, settings) if free else ():
+        with LeftOut(settings.options.check):
             found.append(Draft.of(one, settings.options, settings.device))
-        except PassError:
-            raise
-        except CodegenError as error:
-            refused = refused or error
     if not found:
         assert refused is not None
         raise refused
@@ -92,10 +94,10 @@ def _with_more(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
         return
     seen = {stored(own)}
     for spread in (False, True):
-        ids = materialized(own.graph, NOTHING, wait_of(settings), spread)
+        ids = materialized(own.graph, NOTHING, synchronisation(settings), spread)
         if ids not in seen:
             seen.add(ids)
-            with suppress(CodegenError):
+            with LeftOut(settings.options.check):
                 yield restored(own, ids, settings)
 
 

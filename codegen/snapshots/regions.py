@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 import numpy as np
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.rewrite.monoids import Monoid
 from fusionstitch.codegen.snapshots.page import counted, name, numbers, page, table
 from fusionstitch.hlo import foreign
@@ -37,6 +39,10 @@ def _rest(op: Op) -> Iterator[str]:
         yield numbers(op.operands)
     for key, value in op.attrs.items():
         yield f"{key.replace('_', ' ')} {_attribute(value)}"
+    known = annotations_of(op)
+    for field in fields(known):
+        if (value := getattr(known, field.name)) != field.default:
+            yield f"{field.name} {_attribute(value)}"
     if op.called:
         yield f"with a body of {', '.join(counted(len(g), 'op') for g in op.called)}"
 

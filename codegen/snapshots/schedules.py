@@ -65,7 +65,7 @@ def _walk(walk: Walk) -> str:
         f"{walk.width} elements at once": walk.width > 1,
         f"{walk.rows} rows at once": walk.rows > 1,
         f"{counted(len(walk.held), 'input')} held from row to row": walk.held,
-        f"{counted(len(walk.kept), 'value')} kept from sweep to sweep": walk.kept,
+        f"{counted(len(walk.live), 'value')} kept from sweep to sweep": walk.live,
     }
     return ", ".join(text for text, holds in said.items() if holds)
 
@@ -115,9 +115,9 @@ def _shared(group: GroupPlan, layout: SharedLayout) -> list[tuple[str, str, str]
     found = [
         (slots[stage], _value(stage)) for stage in group.group.stages if stage in layout.offsets
     ]
-    for room, slot in layout.rooms.items():
-        if room.nest in group.nests:
-            found.append((slot, f"what threads exchange for {_value(room.stages[0])}"))
+    for exchange, slot in layout.exchanges.items():
+        if exchange.nest in group.nests:
+            found.append((slot, f"what threads exchange for {_value(exchange.stages[0])}"))
     found.sort(key=lambda one: (one[0].offset, one[1]))
     return [_bytes(s.offset, s.bytes, f"{what}, buffer {s.buffer}") for s, what in found]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.memory.exchange_scratch import Room
+from fusionstitch.codegen.memory.exchange_scratch import ExchangeBuffer
 from fusionstitch.codegen.memory.shared import Slot
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.snapshots.page import label
@@ -43,9 +43,9 @@ def lives(scheduled: Scheduled) -> Sequence[Lives]:
             for stage, slot in plan.slots.items():
                 if isinstance(stage, Stage) and stage in stages:
                     own.append(_life(label(stage.op), slot))
-            for room, slot in plan.scratch.items():
-                if isinstance(room, Room) and room.nest in group.nests:
-                    own.append(_life(label(room.stages[0].op), slot, exchange=True))
+            for exchange, slot in plan.scratch.items():
+                if isinstance(exchange, ExchangeBuffer) and exchange.nest in group.nests:
+                    own.append(_life(label(exchange.stages[0].op), slot, exchange=True))
         if own:
             found.append(Lives(number, sorted(own, key=lambda one: (one.first, one.offset))))
     return found

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, SIGNED, Op
@@ -265,7 +266,7 @@ def is_rounded(op: Op, numerics: str) -> bool:
     """Whether floats are rounded to the type of `op` at once: under strict numerics, where
     something is decided by them (`codegen/rewrite/roundings.py`), and always to floats of one byte,
     to which nobody converts but for their rounding."""
-    now = numerics == "strict" or op.dtype in FLOATS8 or op.attrs.get("rounded", False)
+    now = numerics == "strict" or op.dtype in FLOATS8 or annotations_of(op).rounded
     return now and op.dtype in _ROUNDERS
 
 
@@ -394,8 +395,7 @@ def _multiply(op: Op, args: Sequence[str]) -> Spelt:
     every loop has to round alike (`codegen/rewrite/comparisons.py`)."""
     kind, both_ways = c_type(op.dtype).compute, (op.operands, op.operands[::-1])
     if kind in _ROUNDED_PRODUCTS and (
-        op.attrs.get("alike", False)
-        or any(_is_sum(x) and _is_inexact(splat(y)) for x, y in both_ways)
+        annotations_of(op).alike or any(_is_sum(x) and _is_inexact(splat(y)) for x, y in both_ways)
     ):
         return Spelt(f"{_ROUNDED_PRODUCTS[kind]}({args[0]}, {args[1]})")
     return _from_table(op, args)

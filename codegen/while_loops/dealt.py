@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.annotations import annotated, like
 from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.invariants import check_ops
 from fusionstitch.codegen.ir.expressions import BLOCK
-from fusionstitch.codegen.rewrite.region import with_root
+from fusionstitch.codegen.rewrite.region import rebuilt, with_root
 from fusionstitch.codegen.while_loops.flat import Flat
 from fusionstitch.codegen.while_loops.rows import Axes, Rows
 from fusionstitch.costmodel.devices import Device
@@ -66,12 +67,9 @@ class _Dealer:
     ):
         self.flat, self.chosen, self.cut, self.rows, self.blocks = flat, chosen, cut, rows, blocks
         self.first = variable(BLOCK.name, blocks * cluster) // cluster * rows
-        self.number = Op(
-            "parameter",
-            Shape("s32"),
-            attrs={"index": len(flat.graph.parameters), "counts": self.first},
-            name="first_row",
-        )
+        index = {"index": len(flat.graph.parameters)}
+        number = Op("parameter", Shape("s32"), attrs=index, name="first_row")
+        self.number = annotated(number, counts=self.first)
         self.zero = Op("constant", Shape("s32"), attrs={"value": np.asarray(0, np.int32)})
         self.ops: list[Op] = [self.number, self.zero]
         self.copies: dict[int, Op] = {}
@@ -123,7 +121,8 @@ class _Dealer:
             if op.opcode == "iota":
                 return self.counted(op, shape, dealt)
             self.shorten(op, attrs, dealt)
-        new = Op(op.opcode, shape, operands, attrs, op.name, op.origin, op.called, op.source)
+        fields = op.opcode, shape, operands, attrs, op.name, op.origin, op.called, op.source
+        new = like(Op(*fields), op)
         self.ops.append(new)
         return new
 
@@ -134,9 +133,7 @@ class _Dealer:
     def whole(self, op: Op) -> Op:
         """An op before the loops with the rows of all blocks."""
         if op.id not in self.wholes:
-            operands = tuple(map(self.whole, op.operands))
-            new = Op(op.opcode, op.shape, operands, op.attrs, op.name, op.origin, op.called)
-            new.source = op.source
+            new = rebuilt(op, tuple(map(self.whole, op.operands)))
             self.ops.append(new)
             self.wholes[op.id] = new
         return self.wholes[op.id]

@@ -6,7 +6,7 @@ values, see loop bodies as they see any other ops. An invariant, which the body 
 becomes no parameter: its readers read what the loop started from.
 
 All branches of a conditional are computed, and a selection among what they give. A loop in a branch
-turns where the branch is taken alone; what it gives elsewhere, nobody selects.
+runs where the branch is taken alone; what it gives elsewhere, nobody selects.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Carried:
 @dataclass(frozen=True)
 class Loop:
     """A loop: what it carries, the number of its condition's root, the loops in its body. One in
-    branches turns only where the root `chosen` says that they are taken."""
+    branches runs only where the root `chosen` says that they are taken."""
 
     carried: tuple[Carried, ...]
     condition: int

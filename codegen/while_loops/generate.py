@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.assembly import Written, assembled, ops_after_rewriting
@@ -11,6 +10,7 @@ from fusionstitch.codegen.ir.passes import EARLY, LOWERED, VECTORS
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.settings import CodegenOptions, Settings, Way
 from fusionstitch.codegen.watch import NOBODY, Watch
 from fusionstitch.codegen.while_loops.flat import Flat, flatten
@@ -25,7 +25,7 @@ from fusionstitch.codegen.while_loops.phased import (
 )
 from fusionstitch.codegen.while_loops.sizes import WORTH, fastest, larger, near, read_tuning
 from fusionstitch.codegen.while_loops.summary import facts
-from fusionstitch.codegen.while_loops.trips import turns
+from fusionstitch.codegen.while_loops.trips import iterations
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.kernel_cost import KernelCost
 from fusionstitch.costmodel.kernel_time import cost_us
@@ -36,8 +36,8 @@ from fusionstitch.hlo.trips import UNKNOWN_TRIPS
 Form = InRows | Phased
 
 #: What a form takes at most, beside the fastest one, for blocks of other sizes to be tried, and the
-#: straight pieces of iterations at most: each is scheduled anew.
-PROMISING, MOST_PIECES = 2.0, 8
+#: straight segments of iterations at most: each is scheduled anew.
+PROMISING, MOST_SEGMENTS = 2.0, 8
 
 #: The forms of loops, by the word that a template begins with.
 FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
@@ -105,8 +105,8 @@ class Looped:
         ops = ops_after_rewriting(form.flat.graph)
         summary = f"{ops} ops after rewriting, all iterations {how}."
         own = facts(self.region, form, self.written, self.us - device.launch_us)
-        told = (*self.facts.facts, ("scope", "loop"), *own)
-        return assembled(self.region, self.written, form.template, summary, told, device)
+        known = (*self.facts.facts, ("scope", "loop"), *own)
+        return assembled(self.region, self.written, form.template, summary, known, device)
 
 
 def plan_loops(
@@ -153,11 +153,12 @@ def other_forms(of: Looped) -> Iterator[Looped]:
         tile = "" if form.alone else f" tile {form.tile or 1:g}"
         asked += [f"loop {form.form} threads {threads}{tile}" for threads in near(form.block)]
     if isinstance(form, Phased) and form.form == "grid":
-        larger_ones = larger(Tuning(block=form.block, tile=form.tile or 1.0))
+        most = of.settings.device.max_threads_per_block
+        larger_ones = larger(Tuning(block=form.block, tile=form.tile or 1.0), most)
         asked += [f"loop grid threads {one.block} tile {one.tile:g}" for one in larger_ones]
     seen = {of.template}
     for template in asked:
-        with suppress(CodegenError):
+        with LeftOut(of.settings.options.check):
             other = plan_loops(of.region, of.settings, asked=template)
             if other.template not in seen:
                 seen.add(other.template)
@@ -167,8 +168,9 @@ def other_forms(of: Looped) -> Iterator[Looped]:
 def _sized(looped: Looped, flat: Flat, settings: Settings) -> Looped:
     """A form whose threads work together, in blocks of other sizes where that is faster."""
     form = looped.form
-    if not isinstance(form, Phased) or len(form.schedules) > MOST_PIECES:
+    if not isinstance(form, Phased) or len(form.schedules) > MOST_SEGMENTS:
         return looped
+    check = settings.options.check
 
     def on_grid(tuning: Tuning) -> Looped:
         larger = on_the_grid(flat.copied(), settings, tuning)
@@ -177,10 +179,10 @@ def _sized(looped: Looped, flat: Flat, settings: Settings) -> Looped:
         return _compared(looped.region, larger, settings)
 
     if form.form == "grid":
-        return fastest(looped, Tuning(block=form.block), on_grid)
+        return fastest(looped, Tuning(block=form.block), on_grid, settings.device, check)
     found = [looped]
     for block in near(form.block) if form.alone else ():
-        with suppress(CodegenError):
+        with LeftOut(check):
             made = ALONE[form.form](flat.copied(), settings, block)
             found.append(_compared(looped.region, made, settings))
     best = min(found, key=lambda one: one.us)
@@ -236,8 +238,8 @@ def _looped(
     written = begun.passed(watch, left_out, settings.options.check)
     counted = written.cost(settings.device, UNKNOWN_TRIPS)
     rows = form.rows.count if isinstance(form, InRows) else 0
-    told = ("rows", rows), ("turns", turns(form.flat, form.flat.loops)[0])
-    facts = KernelFacts(counted, "loop", told)
+    own = ("rows", rows), ("turns", iterations(form.flat, form.flat.loops)[0])
+    facts = KernelFacts(counted, "loop", own)
     us = cost_us(counted, settings.device)
     return Looped(region, form, begun, written, facts, us, settings)
 

@@ -148,7 +148,7 @@ class Lowering(Elementwise):
             if count and (parts := updates(flat, c)) and is_whole(flat, c, parts, count, step)
         }
         assigned = {c: parts for c in kept if (parts := self.assigned(c, c in filled))}
-        # what iterations fill and nothing reads meanwhile begins with nothing
+        # what iterations fill and nothing reads until they end begins with nothing
         empty = {c for c in filled if chosen is None and not read_by_others(flat, c)}
         arrays = {c: self.declared(c, c not in empty) for c in kept}
         for c in stacked:
@@ -265,7 +265,7 @@ class Lowering(Elementwise):
     # ---- arrays in memory ------------------------------------------------------------------------
 
     def stacked(self, c: Carried) -> tuple[Update, ...] | None:
-        """The parts of an output that an iteration writes, if nothing reads them meanwhile."""
+        """The parts of an output that an iteration writes, if nothing reads them in it."""
         flat, inside = self.flat, self.flat.parameter(c.inside)
         parts = updates(flat, c)
         if parts is None or self.output(c) is None:

@@ -1,4 +1,4 @@
-"""A program of pieces as statements: all threads go through each iteration together."""
+"""A program of segments as statements: all threads go through each iteration together."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.while_loops.overwrites import Pairs, overwriting, phase_by_phase
 from fusionstitch.codegen.while_loops.phased import Phased, shared_bytes
-from fusionstitch.codegen.while_loops.pieces import (
+from fusionstitch.codegen.while_loops.segments import (
     Move,
     Moves,
-    Piece,
     Repeat,
+    Segment,
     Slot,
     Straight,
     Target,
@@ -72,8 +72,8 @@ def write_phased(form: Phased, settings: Settings) -> Written:
 
 
 class PhasedLowering:
-    """Writes the pieces of a program, for blocks with `room` bytes of shared memory. `scratch` are
-    the shapes of the kernel's own buffers, `graphs` the pieces in their order."""
+    """Writes the segments of a program, for blocks with `room` bytes of shared memory. `scratch`
+    are the shapes of the kernel's own buffers, `graphs` the segments in their order."""
 
     def __init__(self, phased: Phased, numerics: str, room: int):
         self.phased, self.numerics, self.room = phased, numerics, room
@@ -95,7 +95,7 @@ class PhasedLowering:
     def lowered(self) -> Lowered:
         phased, flat, dealt = self.phased, self.flat, self.phased.program.dealt
         self.writer.declare(BLOCK.name)
-        for repeat in repeats(phased.pieces):
+        for repeat in repeats(phased.segments):
             assert not repeat.step or self.writer.name(repeat.step) == repeat.step
         inputs = [self.writer.name(p.name or "input") for p in flat.graph.parameters[: flat.inputs]]
         roots = flat.graph.root.operands[: flat.outputs]
@@ -112,8 +112,8 @@ class PhasedLowering:
         if phased.scope is Scope.CLUSTER:
             begun = Barrier(Scope.CLUSTER, why="all run before one writes to another")
             self.writer.add(begun)
-        self.pieces(phased.pieces)
-        own = (one for one in phased.pieces if isinstance(one, Repeat))
+        self.segments(phased.segments)
+        own = (one for one in phased.segments if isinstance(one, Repeat))
         counters = frozenset(one.step for one in own if one.count)
         return Lowered(
             name=flat.graph.name,
@@ -179,16 +179,16 @@ class PhasedLowering:
         self.scratch.append(shape)
         return name
 
-    def pieces(self, pieces: Sequence[Piece]) -> None:
-        last = pieces[-1] if pieces is self.phased.pieces else None
-        for piece in pieces:
-            if isinstance(piece, Repeat):
-                self.repeat(piece)
-            elif isinstance(piece, Moves):
-                self.moves(piece)
+    def segments(self, segments: Sequence[Segment]) -> None:
+        last = segments[-1] if segments is self.phased.segments else None
+        for segment in segments:
+            if isinstance(segment, Repeat):
+                self.repeat(segment)
+            elif isinstance(segment, Moves):
+                self.moves(segment)
             else:
-                self.straight(piece)
-            if self.barrier and piece is not last:
+                self.straight(segment)
+            if self.barrier and segment is not last:
                 self.writer.add(self.barrier)
 
     def repeat(self, one: Repeat) -> None:
@@ -208,7 +208,7 @@ class PhasedLowering:
             if not one.count:
                 with writer.forgetting():
                     writer.add(Leave(Not(self.scalar(one.condition))))
-            self.pieces(one.body)
+            self.segments(one.body)
             for now, next_ in one.pairs:
                 if next_ not in self.phased.same:
                     writer.add(Swap(self.name(now), self.name(next_)))
@@ -301,7 +301,16 @@ class PhasedLowering:
         tables = {op.id: self.table(op) for op in graph if is_table(op)}
         layout = scheduled.layout
         memory = Locations(
-            *(inputs, outputs, scratch, layout.offsets, layout.rooms, tables, parts, self.copies),
+            *(
+                inputs,
+                outputs,
+                scratch,
+                layout.offsets,
+                layout.exchanges,
+                tables,
+                parts,
+                self.copies,
+            ),
             owned=read_by_owners(graph, pairs(graph, plan)),
         )
         worker = self.worker()

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.ir.kernel import Overwriting
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.while_loops.flat import Carried, Flat
 from fusionstitch.codegen.while_loops.phased import Phased
-from fusionstitch.codegen.while_loops.pieces import Moves, Piece, Slot, Straight
 from fusionstitch.codegen.while_loops.rows import Rows
+from fusionstitch.codegen.while_loops.segments import Moves, Segment, Slot, Straight
 from fusionstitch.hlo.graph import Op
 
 Pairs = tuple[tuple[int, int], ...]
@@ -36,8 +37,8 @@ def row_by_row(flat: Flat, rows: Rows) -> Pairs:
 
 
 def phase_by_phase(form: Phased) -> Pairs:
-    """The same where threads work together, piece by piece: the last piece that reads the input
-    comes before the first that writes the output, or both are one, which may be in place."""
+    """The same where threads work together, segment by segment: the last segment that reads the
+    input comes before the first that writes the output, or both are one, which may be in place."""
     flat, dealt = form.flat, form.program.dealt
     found = []
     for output, first, _ in _begun(flat):
@@ -80,59 +81,59 @@ def _is_part(form: Phased, output: int, part: Op) -> bool:
     dealt, flat = form.program.dealt, form.flat
     assert dealt is not None
     whole, *starts = part.operands
-    own = ["counts" in start.attrs for start in starts]
+    own = [annotations_of(start).counts is not None for start in starts]
     once = flat.graph.root.operands.count(part) == 1 and flat.graph.users[whole.id] == (part,)
     return once and own == [bool(start.terms) for start in dealt.starts[output]]
 
 
 def _is_read_first(form: Phased, input_: Op, output: int) -> bool:
-    slot, pieces = form.program.slots[input_.id], form.pieces
-    reads = [n for n, piece in enumerate(pieces) if slot in _read(form, piece)]
-    writes = [n for n, piece in enumerate(pieces) if output in _written(form, piece)]
+    slot, segments = form.program.slots[input_.id], form.segments
+    reads = [n for n, segment in enumerate(segments) if slot in _read(form, segment)]
+    writes = [n for n, segment in enumerate(segments) if output in _written(form, segment)]
     if not reads or not writes:
         return False
     if reads[-1] < writes[0]:
         return True
-    piece = pieces[writes[0]]
+    segment = segments[writes[0]]
     return (
         reads[-1] == writes[0]
-        and isinstance(piece, Straight)
-        and _is_in_place(form, piece, slot, output)
+        and isinstance(segment, Straight)
+        and _is_in_place(form, segment, slot, output)
     )
 
 
-def _is_in_place(form: Phased, piece: Straight, slot: Slot, output: int) -> bool:
-    scheduled = form.schedules[piece]
+def _is_in_place(form: Phased, segment: Straight, slot: Slot, output: int) -> bool:
+    scheduled = form.schedules[segment]
     own = [
         number
-        for number, targets in enumerate(piece.targets)
+        for number, targets in enumerate(segment.targets)
         for target in targets
         if _home(form, target.slot) == output
     ]
     pairs = in_place(scheduled.graph, scheduled.plan)
-    return len(own) == 1 and (own[0], piece.sources.index(slot)) in pairs
+    return len(own) == 1 and (own[0], segment.sources.index(slot)) in pairs
 
 
-def _read(form: Phased, piece: Piece) -> set[Slot | None]:
-    """The slots that a piece reads."""
-    if isinstance(piece, Straight):
-        return set(piece.sources)
-    if isinstance(piece, Moves):
-        asked = [op for one in piece.moves for op in (*one.starts, *one.conditions)]
-        return {*form.program.read_for(asked), *(one.source for one in piece.moves)}
-    found = {slot for one in piece.body for slot in _read(form, one)}
-    asked = [piece.condition, *([piece.chosen] if isinstance(piece.chosen, Op) else [])]
-    return found | form.program.read_for(asked) | set(sum(piece.pairs, ()))
+def _read(form: Phased, segment: Segment) -> set[Slot | None]:
+    """The slots that a segment reads."""
+    if isinstance(segment, Straight):
+        return set(segment.sources)
+    if isinstance(segment, Moves):
+        asked = [op for one in segment.moves for op in (*one.starts, *one.conditions)]
+        return {*form.program.read_for(asked), *(one.source for one in segment.moves)}
+    found = {slot for one in segment.body for slot in _read(form, one)}
+    asked = [segment.condition, *([segment.chosen] if isinstance(segment.chosen, Op) else [])]
+    return found | form.program.read_for(asked) | set(sum(segment.pairs, ()))
 
 
-def _written(form: Phased, piece: Piece) -> set[int | None]:
-    """The outputs that a piece writes."""
-    if isinstance(piece, Straight):
-        return {_home(form, target.slot) for targets in piece.targets for target in targets}
-    if isinstance(piece, Moves):
-        return {_home(form, one.target) for one in piece.moves}
-    inside = {output for one in piece.body for output in _written(form, one)}
-    return inside | {_home(form, slot) for pair in piece.pairs for slot in pair}
+def _written(form: Phased, segment: Segment) -> set[int | None]:
+    """The outputs that a segment writes."""
+    if isinstance(segment, Straight):
+        return {_home(form, target.slot) for targets in segment.targets for target in targets}
+    if isinstance(segment, Moves):
+        return {_home(form, one.target) for one in segment.moves}
+    inside = {output for one in segment.body for output in _written(form, one)}
+    return inside | {_home(form, slot) for pair in segment.pairs for slot in pair}
 
 
 def _home(form: Phased, slot: Slot) -> int | None:

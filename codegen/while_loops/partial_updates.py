@@ -77,7 +77,7 @@ def is_whole(
     flat: Flat, carried: Carried, parts: tuple[Update, ...], count: Counter, step: str
 ) -> bool:
     """Whether the iterations replace every element, so that nothing of the first value is left.
-    The counter's parameter knows what it counts (`attrs["counts"]`), in the variable `step`."""
+    The counter's parameter is annotated with what it counts, in the variable `step`."""
     inside, [part, *more] = flat.parameter(carried.inside), parts
     if more or part.conditions:
         return False

@@ -1,6 +1,6 @@
 """Loops whose threads work on an iteration together: how they are dealt out, and what that takes.
 
-Each piece is scheduled as any region is, for all multiprocessors, for one block or for those of a
+Each segment is scheduled as any region is, for all multiprocessors, for one block or for those of a
 cluster, and its phases become those of one kernel: with a barrier of the grid, the block or the
 cluster from phase to phase and from iteration to iteration.
 """
@@ -21,10 +21,11 @@ from fusionstitch.codegen.ways import first_that_works
 from fusionstitch.codegen.while_loops.conditions import carry_conditions
 from fusionstitch.codegen.while_loops.dealt import deal
 from fusionstitch.codegen.while_loops.flat import Flat
-from fusionstitch.codegen.while_loops.pieces import (
-    Piece,
+from fusionstitch.codegen.while_loops.ragged import let_rows_stop
+from fusionstitch.codegen.while_loops.segments import (
     Program,
     Repeat,
+    Segment,
     Slot,
     Straight,
     copied_to_outputs,
@@ -32,7 +33,6 @@ from fusionstitch.codegen.while_loops.pieces import (
     repeats,
     straight_ones,
 )
-from fusionstitch.codegen.while_loops.ragged import let_rows_stop
 from fusionstitch.codegen.while_loops.threads import (
     Threads,
     free_registers,
@@ -45,12 +45,12 @@ from fusionstitch.hlo.errors import CodegenError
 
 @dataclass(frozen=True, eq=False)
 class Phased:
-    """A program, the pieces it runs, the schedule of each straight one, and what the kernel takes.
-    `same` maps slots that iterations write over element by element to the slot that is read,
+    """A program, the segments it runs, the schedule of each straight one, and what the kernel
+    takes. `same` maps slots that iterations write over element by element to the slot that is read,
     `outputs` slots to the outputs that they are."""
 
     program: Program
-    pieces: tuple[Piece, ...]
+    segments: tuple[Segment, ...]
     schedules: dict[Straight, Scheduled]
     same: dict[Slot, Slot]
     outputs: dict[Slot, int]
@@ -183,14 +183,14 @@ def _planned(
     or (None) for all blocks that fit."""
     block = threads.block if threads else settings.options.tuning.block or 0
     schedules: dict[Straight, Scheduled] = {}
-    for piece in sorted(straight_ones(cut.pieces), key=lambda piece: -_elements(piece)):
-        scheduled = _scheduled(piece, settings, device, block)
+    for segment in sorted(straight_ones(cut.segments), key=lambda segment: -_elements(segment)):
+        scheduled = _scheduled(segment, settings, device, block)
         block = block or scheduled.plan.block
-        schedules[piece] = scheduled
+        schedules[segment] = scheduled
     same = _same(cut, schedules)
     outputs = _outputs(cut, same, device.shared_per_block if threads else 0)
     rest = {n: slot for n, slot in cut.handed_on.items() if n not in outputs.values()}
-    every = cut.pieces
+    every = cut.segments
     if rest:
         last = copied_to_outputs(cut.flat.graph.name, rest)
         schedules[last] = _scheduled(last, settings, device, block)
@@ -209,11 +209,11 @@ def _planned(
     return Phased(cut, every, schedules, same, outputs, threads, grid, scope, cluster)
 
 
-def _elements(piece: Straight) -> int:
-    return sum(op.shape.size for op in piece.graph.ops[:-1])
+def _elements(segment: Straight) -> int:
+    return sum(op.shape.size for op in segment.graph.ops[:-1])
 
 
-def _scheduled(piece: Straight, settings: Settings, device: Device, block: int) -> Scheduled:
+def _scheduled(segment: Straight, settings: Settings, device: Device, block: int) -> Scheduled:
     tuning = replace(
         settings.options.tuning,
         block=block or None,
@@ -222,12 +222,12 @@ def _scheduled(piece: Straight, settings: Settings, device: Device, block: int) 
     )
     options = replace(settings.options, tuning=tuning, overwrites=())
     own = Settings(device, options)
-    scheduled = first_that_works(piece.graph, own, lambda s: s, NOBODY)
+    scheduled = first_that_works(segment.graph, own, lambda s: s, NOBODY)
     if scheduled.plan.cluster > 1:
         raise CodegenError("Blocks of a cluster would share rows in a loop.")
     if block and scheduled.plan.block != block:
         raise CodegenError(
-            f"A piece of the loop takes blocks of {scheduled.plan.block} threads, not {block}."
+            f"A segment of the loop takes blocks of {scheduled.plan.block} threads, not {block}."
         )
     return scheduled
 
@@ -235,21 +235,21 @@ def _scheduled(piece: Straight, settings: Settings, device: Device, block: int) 
 def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot]:
     """The slots of next values that may be those of the present ones, by these."""
     found: dict[Slot, Slot] = {}
-    for repeat in repeats(cut.pieces):
-        [piece, *others] = repeat.body
-        if others or not isinstance(piece, Straight):
+    for repeat in repeats(cut.segments):
+        [segment, *others] = repeat.body
+        if others or not isinstance(segment, Straight):
             continue
         # a counted loop asks its counter alone
         asked = set[Slot]() if repeat.count else cut.read_for([repeat.condition])
-        scheduled = schedules[piece]
+        scheduled = schedules[segment]
         pairs = {now: next_ for now, next_ in repeat.pairs if now not in asked}
         own = _written_by_their_readers(scheduled)
         for _, input_ in one_to_one(
             (o, i)
             for o, i in in_place(scheduled.graph, scheduled.plan)
-            if o in own and _is_pair(piece, o, i, pairs)
+            if o in own and _is_pair(segment, o, i, pairs)
         ):
-            now = piece.sources[input_]
+            now = segment.sources[input_]
             assert now is not None
             found[pairs[now]] = now
     return found
@@ -269,11 +269,11 @@ def _written_by_their_readers(scheduled: Scheduled) -> set[int]:
     }
 
 
-def _is_pair(piece: Straight, output: int, input_: int, pairs: dict[Slot, Slot]) -> bool:
-    now = piece.sources[input_]
-    if now is None or now not in pairs or piece.sources.count(now) != 1:
+def _is_pair(segment: Straight, output: int, input_: int, pairs: dict[Slot, Slot]) -> bool:
+    now = segment.sources[input_]
+    if now is None or now not in pairs or segment.sources.count(now) != 1:
         return False
-    [target, *others] = piece.targets[output]
+    [target, *others] = segment.targets[output]
     return not others and target.slot is pairs[now] and target.starts is None
 
 
@@ -283,7 +283,7 @@ def _outputs(cut: Program, same: dict[Slot, Slot], shared: int) -> dict[Slot, in
     all others write."""
     found: dict[Slot, int] = {}
     for number, slot in cut.handed_on.items():
-        for repeat in cut.pieces:
+        for repeat in cut.segments:
             if not isinstance(repeat, Repeat):
                 continue
             if shared and any(now is slot for now, _ in repeat.pairs):
@@ -303,9 +303,9 @@ def _outputs(cut: Program, same: dict[Slot, Slot], shared: int) -> dict[Slot, in
 
 def _is_read(slot: Slot, repeat: Repeat) -> bool:
     """Whether iterations read what lies in a slot."""
-    return any(slot in piece.sources for piece in straight_ones(repeat.body))
+    return any(slot in segment.sources for segment in straight_ones(repeat.body))
 
 
 def shared_bytes(phased: Phased) -> int:
-    """Shared memory of a block: that of the piece that takes most."""
+    """Shared memory of a block: that of the segment that takes most."""
     return max((s.layout.total for s in phased.schedules.values()), default=0)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.rewrite.region import with_root
 from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, conjuncts, made_of
 from fusionstitch.codegen.while_loops.unchanged_rows import holds_only_with, keeps
@@ -184,6 +185,7 @@ def _equal(op: Op, other: Op, values: Mapping[Op, Op], mask: Op | None = None) -
     if op.opcode == "constant" or op.opcode != other.opcode:
         return splat(op) is not None and splat(op) == splat(other) and op.shape == other.shape
     alike = (op.shape, op.attrs, op.called) == (other.shape, other.attrs, other.called)
+    alike = alike and annotations_of(op) == annotations_of(other)
     pairs = zip(op.operands, other.operands, strict=False)
     return alike and bool(op.operands) and all(_equal(a, b, values, mask) for a, b in pairs)
 

@@ -13,14 +13,15 @@ ones may be faster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Protocol, TypeVar
 
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.search.descent import descend
+from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.while_loops.threads import SIZES
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
 
 #: Factors on the threads of blocks that work alone: twice as many were 1.33 and more times slower
@@ -30,8 +31,8 @@ FACTORS = (Fraction(1, 4), Fraction(1, 2))
 #: took 0.934 times as long as in the default ones, at 1.0 0.930 and at 0.93 0.944, at worst 1.22,
 #: 1.24 and 1.11 (`python -m benchmarks.loops.by_form FOLDER JOBS threads`).
 WORTH = 0.97
-#: Threads of a block, and grid points of a tile as a factor, at most.
-MOST_THREADS, MOST_TILE = 1024, 16.0
+#: Grid points of a tile as a factor, at most.
+MOST_TILE = 16.0
 #: How often the fastest one so far is gone on from, and what a step has to take at most of before.
 STEPS, STEP_WORTH = 4, 0.98
 
@@ -53,23 +54,26 @@ class Timed(Protocol):
 T = TypeVar("T", bound=Timed)
 
 
-def larger(tuning: Tuning) -> Iterator[Tuning]:
-    """Blocks of twice as many threads, tiles of twice as many points, and both."""
+def larger(tuning: Tuning, most: int) -> Iterator[Tuning]:
+    """Blocks of twice as many threads, `most` of them at most, tiles of twice as many points, and
+    both."""
     assert tuning.block is not None
     wider = replace(tuning, block=2 * tuning.block)
     for one in (wider, *(replace(t, tile=2 * t.tile) for t in (tuning, wider))):
         assert one.block is not None
-        if one.block <= MOST_THREADS and one.tile <= MOST_TILE:
+        if one.block <= most and one.tile <= MOST_TILE:
             yield one
 
 
-def fastest(first: T, tuning: Tuning, made: Callable[[Tuning], T]) -> T:
+def fastest(
+    first: T, tuning: Tuning, made: Callable[[Tuning], T], device: Device, check: bool = False
+) -> T:
     """The first kernel, which is that of a tuning, or one that is `made` of larger blocks and tiles
-    and takes less."""
+    and takes less on a device. With `check`, a defect that shows in one of these is raised."""
 
     def near(of: tuple[T, Tuning]) -> Iterator[tuple[float, tuple[T, Tuning]]]:
-        for one in larger(of[1]):
-            with suppress(CodegenError):
+        for one in larger(of[1], device.max_threads_per_block):
+            with LeftOut(check):
                 kernel = made(one)
                 yield kernel.us, (kernel, one)
 

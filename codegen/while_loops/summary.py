@@ -56,8 +56,8 @@ class Told:
     inner: tuple[Told, ...] = ()
 
     def __repr__(self) -> str:
-        turns = "?" if self.iterations is None else self.iterations
-        return brief(f"Told: {turns} iterations, {count(self.elements, 'carried value')}")
+        many = "?" if self.iterations is None else self.iterations
+        return brief(f"Summary: {many} iterations, {count(self.elements, 'carried value')}")
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,21 @@ def facts(
     """What became of the loops of a region, as a fact of its kernel; none where telling it fails,
     which the kernel did not."""
     try:
-        return (("loops", told(region, form, written, us)),)
+        return (("loops", summary_of(region, form, written, us)),)
     except Exception:
-        logger.warning("the loops of %s cannot be told of", region.name, exc_info=True)
+        logger.warning("there is no summary of the loops of %s", region.name, exc_info=True)
         return ()
 
 
-def told(region: Graph, form: InRows | Phased, written: Written, us: float) -> Loops:
+def summary_of(region: Graph, form: InRows | Phased, written: Written, us: float) -> Loops:
     """What became of the loops of a region, which take `us` microseconds together."""
     flat = form.flat
     places = _InRegisters(form) if isinstance(form, InRows) else _InSlots(form, written)
-    whiles = list(loops_of(region))
-    pairs = zip(flat.loops, whiles, strict=True)
+    in_hlo = list(loops_of(region))
+    pairs = zip(flat.loops, in_hlo, strict=True)
     loops = tuple(_told(flat, loop, op, places) for loop, op in pairs)
-    turns = sum(trips_of(flat, loop) for loop in flat.loops)
-    us /= max(1, turns)
+    iterations = sum(trips_of(flat, loop) for loop in flat.loops)
+    us /= max(1, iterations)
     if isinstance(form, InRows):
         axes = tuple(extent for _, extent in form.rows.chosen)
         return Loops("rows", axes, "a thread for each row", us, loops)

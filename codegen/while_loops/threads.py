@@ -9,13 +9,19 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.schedule.tuning import power_of_two
-from fusionstitch.codegen.while_loops.pieces import Program, Slot, Straight, repeats, straight_ones
+from fusionstitch.codegen.while_loops.segments import (
+    Program,
+    Slot,
+    Straight,
+    repeats,
+    straight_ones,
+)
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
 
 #: Threads of one block that works alone.
-MOST_THREADS, LEAST_THREADS = 1024, 32
+LEAST_THREADS = 32
 SIZES = (32, 64, 128, 256, 512, 1024)
 #: Elements that a thread of it sums up.
 SUMMED = 16
@@ -57,7 +63,7 @@ def threads_alone(cut: Program, device: Device, asked: int | None = None) -> Thr
     if asked is not None and asked not in SIZES:
         known = ", ".join(map(str, SIZES))
         raise CodegenError(f"Blocks of loops have {known} threads, not {asked}.")
-    most = asked or _most_threads(cut)
+    most = asked or _most_threads(cut, device)
     sizes = (most,) if asked else (most, most // 2, most // 4)
     wanted = min(MOST_RESIDENT, math.ceil(cut.dealt.blocks / device.sm_count) if cut.dealt else 1)
     for resident in range(wanted, 0, -1):
@@ -68,16 +74,16 @@ def threads_alone(cut: Program, device: Device, asked: int | None = None) -> Thr
 
 def threads_in_cluster(cut: Program, device: Device, blocks: int) -> Threads:
     """The threads of blocks that share each iteration, one to a multiprocessor."""
-    most = _most_threads(cut, blocks)
+    most = _most_threads(cut, device, blocks)
     found = _holding(cut, device, (most, most // 2, most // 4), 1, blocks)
     return found or Threads(most, 1, free_registers(most, device))
 
 
-def _most_threads(cut: Program, blocks: int = 1) -> int:
+def _most_threads(cut: Program, device: Device, blocks: int = 1) -> int:
     """Threads that each of so many blocks keeps busy."""
-    ops = [op for piece in straight_ones(cut.pieces) for op in piece.graph.ops[:-1]]
+    ops = [op for segment in straight_ones(cut.segments) for op in segment.graph.ops[:-1]]
     steps = power_of_two(max(map(_steps, ops))) // blocks
-    return min(MOST_THREADS, max(LEAST_THREADS, steps))
+    return min(device.max_threads_per_block, max(LEAST_THREADS, steps))
 
 
 def _holding(
@@ -96,23 +102,23 @@ def _holding(
 def read_again(cut: Program) -> Mapping[Slot, int]:
     """The arrays that all iterations read, as they are and as a whole, and their bytes."""
     found: dict[Slot, int] = {}
-    for repeat in repeats(cut.pieces):
+    for repeat in repeats(cut.segments):
         inside = list(straight_ones(repeat.body))
         written = {slot for pair in repeat.pairs for slot in pair}
-        written |= {t.slot for piece in inside for targets in piece.targets for t in targets}
-        for piece in inside:
-            read = dict(zip(piece.graph.parameters, piece.sources, strict=True))
-            for p in read_as_they_are(piece):
+        written |= {t.slot for segment in inside for targets in segment.targets for t in targets}
+        for segment in inside:
+            read = dict(zip(segment.graph.parameters, segment.sources, strict=True))
+            for p in read_as_they_are(segment):
                 slot = read[p]
                 if slot and slot not in written:
                     found[slot] = p.shape.bytes
     return found
 
 
-def read_as_they_are(piece: Straight) -> Iterator[Op]:
-    """The parameters that a piece reads as a whole."""
-    for p in piece.graph.parameters:
-        if not any(user.opcode in _CUTTING for user in piece.graph.users[p.id]):
+def read_as_they_are(segment: Straight) -> Iterator[Op]:
+    """The parameters that a segment reads as a whole."""
+    for p in segment.graph.parameters:
+        if not any(user.opcode in _CUTTING for user in segment.graph.users[p.id]):
             yield p
 
 

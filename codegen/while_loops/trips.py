@@ -1,4 +1,4 @@
-"""How often the loops of a flat graph turn, and what counts it."""
+"""How many iterations the loops of a flat graph have, and what counts them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import operator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fusionstitch.codegen.annotations import annotated
 from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, conjuncts
@@ -40,7 +41,7 @@ def _counted(flat: Flat, loop: Loop, condition: Op) -> Counter | None:
 
 
 def with_counters(flat: Flat) -> tuple[Flat, dict[Loop, str]]:
-    """The region whose counters are known as numbers of iterations, by the attribute `counts`, and
+    """The region whose counters are annotated with the numbers of iterations that they are, and
     the variables that count these, by loop."""
     steps: dict[Loop, str] = {}
     places: dict[int, Index] = {}
@@ -52,7 +53,7 @@ def with_counters(flat: Flat) -> tuple[Flat, dict[Loop, str]]:
 
     def counting(op: Op) -> list[Op] | None:
         place = places.get(op.attrs["index"]) if op.opcode == "parameter" else None
-        return None if place is None else [replace(op, attrs={**op.attrs, "counts": place})]
+        return None if place is None else [annotated(op, counts=place)]
 
     return replace(flat, graph=rewrite(flat.graph, counting)), steps
 
@@ -63,13 +64,13 @@ def trips_of(flat: Flat, loop: Loop) -> int:
     return UNKNOWN_TRIPS if found is None else found.trips
 
 
-def turns(flat: Flat, loops: tuple[Loop, ...]) -> tuple[object, ...]:
-    """How often loops turn: for each (turns, those of the loops in it, whether XLA knows how often,
-    which takes one comparison)."""
+def iterations(flat: Flat, loops: tuple[Loop, ...]) -> tuple[object, ...]:
+    """How many iterations loops have: for each (iterations, those of the loops in it, whether XLA
+    knows how many, which takes one comparison)."""
     return tuple(
         (
             trips_of(flat, loop),
-            turns(flat, loop.inner),
+            iterations(flat, loop.inner),
             counter(flat, loop) is not None and len(conjuncts(flat.root(loop.condition))) == 1,
         )
         for loop in loops

@@ -167,7 +167,7 @@ def test_blocks_have_the_steps_of_their_roles() -> None:
     role = [step for step in own[1] if step not in asked]
     assert role == [entered, *(s for n in (1, 2, 3) for s in (Await(n, 1), uses))]
     phases = found.phases
-    assert (phases[makes].blocks, phases[makes].turns, phases[uses].blocks) == (1, 3, 1)
+    assert (phases[makes].blocks, phases[makes].iterations, phases[uses].blocks) == (1, 3, 1)
 
 
 def test_sides_of_a_branch_are_different_phases() -> None:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.generate import generate
 from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.costmodel.devices import device
@@ -47,7 +48,7 @@ MARKED: dict[str, tuple[Callable[[Any], Any], dict[str, int]]] = {
 def test_what_rounds_alike(fun: Callable[[Any], Any], wanted: dict[str, int]) -> None:
     graph = whole_of(fun, X)
     found = mark_compared(graph)
-    assert Counter(op.opcode for op in found if op.attrs.get("alike")) == wanted
+    assert Counter(op.opcode for op in found if annotations_of(op).alike) == wanted
     assert wanted or found is graph
 
 

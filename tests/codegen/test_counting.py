@@ -143,8 +143,8 @@ def test_loops_turn_as_often_as_their_threads_say(down: bool) -> None:
     stop = number(100 if down else 1000)
     step = 1 if down else 256
     loop = For(INT, "i", THREAD, stop, step=step, down=down, body=(load(variable("i", 1000)),))
-    turns = [max(0, t - 99) if down else len(range(t, 1000, 256)) for t in range(256)]
-    assert loads(count(kernel(loop))) == sum(turns)
+    iterations = [max(0, t - 99) if down else len(range(t, 1000, 256)) for t in range(256)]
+    assert loads(count(kernel(loop))) == sum(iterations)
 
 
 def test_barriers_are_counted_by_those_who_meet() -> None:
@@ -235,14 +235,14 @@ def test_a_branch_counts_by_its_longer_side() -> None:
 
 
 def test_loads_of_a_loop_without_branches_are_under_way_together() -> None:
-    turn = load(variable("i", 64), "a")
-    straight = For(INT, "i", number(0), number(64), body=(turn,))
+    iteration = load(variable("i", 64), "a")
+    straight = For(INT, "i", number(0), number(64), body=(iteration,))
     assert count(kernel(straight)).phases[0].path.rounds == 4
     few = infix("<", THREAD, 10)
-    predicated = For(INT, "i", number(0), number(64), body=(If(few, body=(turn,)),))
+    predicated = For(INT, "i", number(0), number(64), body=(If(few, body=(iteration,)),))
     assert count(kernel(predicated)).phases[0].path.rounds == 4
     stored = Store("y", Integer(variable("i", 64)), Name("a"))
-    branching = For(INT, "i", number(0), number(64), body=(If(few, body=(turn, stored)),))
+    branching = For(INT, "i", number(0), number(64), body=(If(few, body=(iteration, stored)),))
     assert count(kernel(branching)).phases[0].path.rounds == 64
     # written out, too
     unrolled_ = replace(branching, unroll=16)
@@ -254,20 +254,20 @@ def chain_of(*body: Statement) -> float:
     return count(kernel(*body)).phases[0].path.chain
 
 
-def added(variable_: str, *body: Statement, turns: int = 10) -> For:
+def added(variable_: str, *body: Statement, iterations: int = 10) -> For:
     grown = Assign(Name(variable_), Name("step"), "+")
-    return For(INT, "i", number(0), number(turns), body=(*body, grown))
+    return For(INT, "i", number(0), number(iterations), body=(*body, grown))
 
 
 def test_what_waits_for_the_turn_before_makes_a_chain() -> None:
-    """A sum waits for itself; values of a turn's own are computed side by side."""
+    """A sum waits for itself; values of an iteration's own are computed side by side."""
     start = Let(FLOAT, "sum", number(0), changes=True), Let(FLOAT, "step", number(1))
     alone = chain_of(*start, added("sum"))
-    assert chain_of(*start, added("sum", turns=20)) == 2 * alone
+    assert chain_of(*start, added("sum", iterations=20)) == 2 * alone
     own = Let(FLOAT, "own", infix("*", Name("i"), Name("i"), Name("i")))
-    turn = chain_of(For(INT, "i", number(0), number(1), body=(own,)))
-    assert 0 < turn == chain_of(For(INT, "i", number(0), number(10), body=(own,)))
-    assert chain_of(*start, added("sum", own)) < alone + 2 * turn
+    iteration = chain_of(For(INT, "i", number(0), number(1), body=(own,)))
+    assert 0 < iteration == chain_of(For(INT, "i", number(0), number(10), body=(own,)))
+    assert chain_of(*start, added("sum", own)) < alone + 2 * iteration
 
 
 def test_a_value_in_shared_memory_waits_for_the_turn_that_stored_it() -> None:
@@ -278,28 +278,28 @@ def test_a_value_in_shared_memory_waits_for_the_turn_that_stored_it() -> None:
     )
     moved = Let(FLOAT, "value", Load(Name("now"), THREAD)), Store("next", THREAD, Name("value"))
 
-    def turns(number_: int, *last: Statement) -> float:
+    def iterations(number_: int, *last: Statement) -> float:
         loop = For(INT, "i", number(0), number(number_), body=(*moved, *last))
         return chain_of(*rooms, loop)
 
-    assert 0 < turns(10) == turns(1)
-    assert turns(10, Swap("now", "next")) == 10 * turns(1)
+    assert 0 < iterations(10) == iterations(1)
+    assert iterations(10, Swap("now", "next")) == 10 * iterations(1)
 
 
 def test_elements_of_a_loop_do_not_wait_for_each_other() -> None:
-    """Ten sums of an array grow at once, in each of so many turns."""
+    """Ten sums of an array grow at once, in each of so many iterations."""
 
-    def sums(turns: int) -> float:
+    def sums(iterations: int) -> float:
         grown = Assign(element("sums", variable("v", 10)), Name("step"), "+")
-        turn = replace(unrolled("v", 10), body=(grown,))
-        loop = For(INT, "i", number(0), number(turns), body=(turn,))
+        iteration = replace(unrolled("v", 10), body=(grown,))
+        loop = For(INT, "i", number(0), number(iterations), body=(iteration,))
         return chain_of(Array(FLOAT, "sums", 10), Let(FLOAT, "step", number(1)), loop)
 
     assert 0 < sums(20) == 2 * sums(10) == 20 * sums(1)
 
 
 def test_a_branch_that_the_turn_decides_counts_by_its_turns() -> None:
-    """Of ten turns two go one way, eight the other; threads that differ go the longer one."""
+    """Of ten iterations two go one way, eight the other; threads that differ go the longer one."""
     short, long = load(THREADS, "a"), replace(unrolled("j", 8), body=(load(THREADS, "b"),))
     for asked, wanted in ((Name("i"), 2 * 1 + 8 * 8), (THREAD, 10 * 8)):
         branch = If(infix("<", asked, 2), body=(short,), others=(Branch(None, (long,)),))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
+from fusionstitch.codegen.dots.groups import tile_dots
 from fusionstitch.codegen.loops.caching import cache_values
 from fusionstitch.codegen.loops.groups import (
     COALESCED,
@@ -268,11 +269,11 @@ def test_a_group_that_grows_has_the_axes_of_one_made_at_once() -> None:
     b = Builder()
     x, scale, g = b.parameter((4096, 256)), b.parameter((256,)), b.parameter((4096, 256))
     stages = find_stages(whole(b.graph(*layernorm_backward(b, x, scale, g))))
-    grown = Group(stages[:1], H200)
+    grown = Group.of(stages[:1], H200)
     for stage in stages[1:]:
         assert grown.axes.grid() is grown.axes.grid()
-        grown = Group.merged(grown, Group([stage], H200))
-    at_once = Group(list(stages), H200)
+        grown = Group.merged(grown, Group.of([stage], H200))
+    at_once = Group.of(stages, H200)
     assert grown.stages == at_once.stages
     assert grown.tiles == at_once.tiles
     for stage in stages:
@@ -281,6 +282,21 @@ def test_a_group_that_grows_has_the_axes_of_one_made_at_once() -> None:
             (grown.axes.inner_leaves(stage), at_once.axes.inner_leaves(stage)),
         ):
             assert [*map(grown.axes.extent, one)] == [*map(at_once.axes.extent, other)]
+
+
+def test_what_is_decided_of_axes_makes_another_group() -> None:
+    b = Builder()
+    [group] = groups_of(b, b.dot(b.parameter((512, 256)), b.parameter((256, 512))))
+    before = group.grid, group.held, [*map(group.axes.extent, group.grid)]
+    [tiled] = tile_dots([group], H200)
+    assert tiled.held is not None
+    assert tiled.stages == group.stages
+    assert tiled.tiles < group.tiles
+    assert (group.grid, group.held, [*map(group.axes.extent, group.grid)]) == before
+    [nest] = form_nests(tiled)
+    for frozen in (group, tiled, nest):
+        with pytest.raises(FrozenInstanceError):
+            frozen.stages = ()  # type: ignore[misc]
 
 
 def norms(count: int, dims: tuple[int, ...] = (40,)) -> list[Group]:

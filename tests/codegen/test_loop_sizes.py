@@ -37,13 +37,15 @@ def relaxed(u: jax.Array) -> jax.Array:
 
 
 def test_twice_the_threads_twice_the_points_and_both() -> None:
-    assert [(t.block, t.tile) for t in larger(Tuning(block=256))] == [
+    assert [(t.block, t.tile) for t in larger(Tuning(block=256), 1024)] == [
         (512, 1.0),
         (256, 2.0),
         (512, 2.0),
     ]
-    assert [(t.block, t.tile) for t in larger(Tuning(block=1024, tile=4.0))] == [(1024, 8.0)]
-    assert not list(larger(Tuning(block=1024, tile=16.0)))
+    for most in (512, 1024):
+        [wider] = larger(Tuning(block=most, tile=4.0), most)
+        assert (wider.block, wider.tile) == (most, 8.0)
+        assert not list(larger(Tuning(block=most, tile=16.0), most))
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,11 @@ def test_the_fastest_is_gone_on_from_until_little_is_won() -> None:
         return Time(100 / min(4, tuning.block / 128 * tuning.tile), tuning)
 
     start = Tuning(block=128)
-    best = fastest(Time(100, start), start, made)
+    best = fastest(Time(100, start), start, made, device("h200"))
     assert best.us == 25
     assert best.tuning == Tuning(block=256, tile=2.0)
     assert len(asked) == 6
-    assert fastest(best, best.tuning, made) is best
+    assert fastest(best, best.tuning, made, device("h200")) is best
 
 
 def test_a_stencil_on_a_large_gpu_has_fewer_blocks_than_fit() -> None:

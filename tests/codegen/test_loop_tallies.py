@@ -1,4 +1,4 @@
-"""What is counted of loops in each form is what the emulator sees them do, all turns together."""
+"""What is counted of loops in each form is what the emulator sees all their iterations do."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TABLE = {
 }
 #: Where the data decides which of several arrays is read: it is counted as the first of them.
 DECIDED = {(form, "selected addresses") for form in ("grid", "cluster", "block")}
-#: Buffers of global memory, which change names from turn to turn.
+#: Buffers of global memory, which change names from iteration to iteration.
 GLOBAL = ("input", "output", "scratch")
 
 
 def cases() -> Iterator[tuple[tuple[str, str], Case]]:
-    """Loops whose turns the program says, in the forms that they have."""
+    """Loops whose iterations the program says, in the forms that they have."""
     for form, programs in TABLE.items():
         for name, (fun, args) in programs.items():
             region = whole_of(fun, *args, name=f"k_{form}_{name.replace(' ', '_')}")
@@ -85,11 +85,11 @@ def test_phases_of_a_grid_turn_with_its_loop(
 ) -> None:
     made, found = built
     tally = count(made.lowered[found["grid", "diffusion"]], H200)
-    assert {phase.turns for phase in tally.phases} == {1, 7}
+    assert {phase.iterations for phase in tally.phases} == {1, 7}
     tally = count(made.lowered[found["grid", "three deep"]], H200)
-    assert max(phase.turns for phase in tally.phases) == 16
+    assert max(phase.iterations for phase in tally.phases) == 16
     tally = count(made.lowered[found["block", "diffusion"]], H200)
-    assert {phase.turns for phase in tally.phases} == {1}
+    assert {phase.iterations for phase in tally.phases} == {1}
 
 
 def test_loops_that_the_data_ends_turn_as_often_as_is_said() -> None:

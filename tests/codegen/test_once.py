@@ -13,7 +13,7 @@ from jax import lax
 
 import fusionstitch as fs
 from benchmarks.loops.forced import taken
-from fusionstitch.codegen.loops.stages import Meeting, materialized
+from fusionstitch.codegen.loops.stages import Synchronisation, materialized
 from fusionstitch.compiler import core
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph
@@ -102,9 +102,9 @@ def body_of(fun: Callable[[Any], Any], side: int) -> Graph:
 def test_what_takes_less_than_to_wait_is_computed_at_each_place() -> None:
     """Values of a small field are computed where they are read, those of a large one once."""
     counts = []
-    for meeting in (None, 1e3, 1e6, 1e9, 1e15):
-        kept = materialized(body_of(runge_kutta, 512), meeting=meeting and Meeting(meeting, 1))
-        counts.append(len(kept))
+    for cycles in (None, 1e3, 1e6, 1e9, 1e15):
+        wait = cycles and Synchronisation(cycles, 1)
+        counts.append(len(materialized(body_of(runge_kutta, 512), synchronisation=wait)))
     assert counts[1] >= counts[0] + 3
     assert sorted(counts[1:], reverse=True) == counts[1:]
     assert counts[-1] > counts[0], "of what is read at thousands of places, some is computed once"

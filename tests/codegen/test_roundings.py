@@ -13,6 +13,7 @@ from jax import lax
 
 import fusionstitch as fs
 from benchmarks.loops.forced import taken
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.while_loops.flat import flatten
@@ -72,7 +73,7 @@ UNMARKED = {
 @pytest.mark.parametrize(("body", "marked"), MARKED.values(), ids=MARKED)
 def test_what_decides_is_rounded(body: str, marked: str) -> None:
     found = keep_roundings(graph_of(body))
-    assert [op.name for op in found if op.attrs.get("rounded")] == marked.split()
+    assert [op.name for op in found if annotations_of(op).rounded] == marked.split()
 
 
 @pytest.mark.parametrize("body", UNMARKED.values(), ids=UNMARKED)
@@ -99,7 +100,7 @@ ENTRY main {
 def test_what_argmax_is_of_is_rounded() -> None:
     entry = from_proto(text_to_proto(ARGMAX.replace("; ", "\n"))).entry
     found = keep_roundings(expand(region_of(entry), "default"))
-    assert [op.name for op in found if op.attrs.get("rounded")] == ["s"]
+    assert [op.name for op in found if annotations_of(op).rounded] == ["s"]
 
 
 def test_what_a_loop_carries_is_rounded() -> None:
@@ -118,7 +119,7 @@ def test_what_a_loop_carries_is_rounded() -> None:
     for fun, marked in ((inside, 1), (behind, 1), (nowhere, 0)):
         flat = flatten(whole_of(fun, x, x))
         found = keep_roundings(flat.graph, flat.becomes)
-        assert sum(bool(op.attrs.get("rounded")) for op in found) == marked
+        assert sum(bool(annotations_of(op).rounded) for op in found) == marked
 
 
 # ---- what kernels compute ------------------------------------------------------------------------

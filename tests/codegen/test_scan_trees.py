@@ -45,7 +45,7 @@ def test_places_are_bounded(length: int, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(found.scheduled.plan.phases) > 1  # levels are stored
     assert count < 100 * stages.MOST_AGAIN
     with pytest.raises(CodegenError, match="places"):
-        stages.find_stages(graph, kept=frozenset())
+        stages.find_stages(graph, stored=frozenset())
 
 
 @pytest.mark.parametrize("length", [16, 61])

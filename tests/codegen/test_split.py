@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.schedule.split import (
     FAR_STEPS,
     find_splits,
@@ -255,7 +256,7 @@ def test_sums_of_one_array_have_the_device_to_themselves() -> None:
     assert [op.operands[0].dims[0] for op in partial] == [
         parts(op, H200) for op in graph.ops[:-1] if op.opcode == "reduce"
     ]
-    assert not any("share" in op.attrs for op in partial)
+    assert not any(annotations_of(op).share for op in partial)
 
 
 def test_a_sum_over_a_single_row_is_left_alone() -> None:

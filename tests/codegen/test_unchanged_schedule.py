@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.generate import CodegenOptions, plan_kernel
 from fusionstitch.codegen.lower.program import written
 from fusionstitch.codegen.settings import Settings
@@ -16,7 +17,7 @@ from fusionstitch.codegen.while_loops import generate as loops
 from fusionstitch.codegen.while_loops.in_rows import InRows, write_rows
 from fusionstitch.codegen.while_loops.lower_phased import write_phased
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.graph import Graph
 from tests.codegen.cases import CASES
 from tests.codegen.regions import H200, whole_of
 from tests.codegen.test_cluster_loops import STATES, WEIGHTS, loops_in_loops
@@ -49,20 +50,23 @@ def test_lowering_changes_no_schedule(name: str) -> None:
     assert written(scheduled, "default").lowered == first
 
 
+def known(graph: Graph) -> list[str]:
+    """The attributes and annotations of ops."""
+    return [f"{dict(op.attrs)} {annotations_of(op)}" for op in graph]
+
+
 @pytest.mark.parametrize("form", loops.FORMS)
 def test_a_form_of_a_loop_changes_no_region(form: str) -> None:
     """Neither while it is planned nor while it is lowered."""
     settings = Settings(H200, CodegenOptions())
     region = whole_of(loops_in_loops, STATES, WEIGHTS)
     flat = loops._flat(region, settings, NOBODY)
-    ops = [Op(op.opcode, op.shape, attrs=dict(op.attrs)) for op in flat.graph]
+    # by what is known of them: who makes another graph of ops gives them new numbers
+    ops = sorted(known(flat.graph))
     made = loops.FORMS[form](flat, settings)
-    planned = [dict(op.attrs) for op in made.flat.graph]
+    planned = known(made.flat.graph)
     write = write_rows if isinstance(made, InRows) else write_phased
     first = write(made, settings).lowered  # type: ignore[operator]
-    assert [dict(op.attrs) for op in made.flat.graph] == planned
+    assert known(made.flat.graph) == planned
     assert write(made, settings).lowered == first  # type: ignore[operator]
-    # by their attributes: who makes another graph of ops gives them new numbers
-    assert sorted(map(repr, (op.attrs for op in flat.graph))) == sorted(
-        map(repr, (op.attrs for op in ops))
-    )
+    assert sorted(known(flat.graph)) == ops

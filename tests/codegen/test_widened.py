@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fusionstitch import accuracy
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.rewrite.widened import widen
 from tests.codegen.test_strength import graph_of
@@ -78,7 +79,9 @@ def test_what_decides_as_a_wider_float_is_one(body: str, wide: str, rounded: str
     changed = [op.name for op in found if before.get(op.name, op.dtype) != op.dtype]
     assert changed == wide.split()
     assert found is not graph
-    assert [op.name for op in keep_roundings(found) if op.attrs.get("rounded")] == rounded.split()
+    assert [
+        op.name for op in keep_roundings(found) if annotations_of(op).rounded
+    ] == rounded.split()
 
 
 @pytest.mark.parametrize("body", AS_THEY_ARE.values(), ids=AS_THEY_ARE)

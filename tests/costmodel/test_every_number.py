@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import jax
@@ -13,7 +14,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from fusionstitch.codegen.generate import draft
+from fusionstitch.codegen.generate import draft, neighbours, plan_kernel
+from fusionstitch.codegen.schedule.registers import row_registers
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.costmodel.bandwidth import memory_us
 from fusionstitch.costmodel.devices import Device, device, from_fields, numbers
@@ -357,6 +359,8 @@ def choices(on: Device) -> tuple[object, ...]:
     return gemms, explorable(graph, bits, on), [one.bits for one in packed.patterns]
 
 
+HALF = with_other("registers_per_sm", H200.registers_per_sm // 2)
+
 # ---- tests --------------------------------------------------------------------------------------
 
 #: What is seen of a device, the cheapest first.
@@ -371,6 +375,22 @@ KNOWN = functools.cache(lambda see: see(H200))
 def test_a_number_alone_changes_a_time_or_a_decision(path: str) -> None:
     devices = [with_other(path, value) for value in others(VALUES[path])]
     assert any(see(on) != KNOWN(see) for see in SEEN for on in devices)
+
+
+@pytest.mark.parametrize("threads", [256, 512])
+def test_no_block_is_larger_than_a_device_s(threads: int) -> None:
+    on = with_other("max_threads_per_block", threads)
+    found = []
+    for name in ("softmax", "long softmax", "mean", "sums", "mirrored", "recurrence"):
+        first = draft(REGIONS[name], on)
+        found += [one.written.lowered.block for one in (first, *islice(neighbours(first), 60))]
+    assert max(found) == threads
+
+
+def test_rows_get_their_share_of_a_device_s_registers() -> None:
+    plans = [plan_kernel(REGIONS["softmax"], on).plan for on in (H200, HALF)]
+    both = [row_registers(plan) for plan in plans]
+    assert both[1] < both[0] < 2.1 * both[1]
 
 
 def test_a_device_may_differ_in_every_number() -> None:

@@ -16,7 +16,7 @@ ROOT = Path(fusionstitch.__file__).parent
 FLOORS = ("hlo", "costmodel", "codegen")
 PACKAGES = (
     "text",
-    "places",
+    "index_maps",
     "rewrite",
     "loops",
     "dots",

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fusionstitch.codegen.while_loops import pieces
-from fusionstitch.codegen.while_loops.pieces import Moves, Program
+from fusionstitch.codegen.while_loops import segments
+from fusionstitch.codegen.while_loops.segments import Moves, Program
 from fusionstitch.runtime import emulate
 from tests.loops.forms import cases, run, wholes
 from tests.loops.growth import Grown
@@ -162,13 +162,13 @@ def test_only_parts_are_written(fun: Callable[..., Any], monkeypatch: pytest.Mon
 
     def noted(self: Any) -> Program:
         found = whole(self)
-        inside = [one for r in pieces.repeats(found.pieces) for one in r.body]
+        inside = [one for r in segments.repeats(found.segments) for one in r.body]
         moved.extend(one for one in inside if isinstance(one, Moves))
         return found
 
-    made, whole = pieces._Cutter.__init__, pieces._Cutter.program
-    monkeypatch.setattr(pieces._Cutter, "__init__", eager)
-    monkeypatch.setattr(pieces._Cutter, "program", noted)
+    made, whole = segments._Cutter.__init__, segments._Cutter.program
+    monkeypatch.setattr(segments._Cutter, "__init__", eager)
+    monkeypatch.setattr(segments._Cutter, "program", noted)
     [loop] = wholes(Grown(fun, (TABLE, ROW), fun.__name__))
     found = [c for c in cases(loop, "132 multiprocessors") if c.form != "rows"]
     alone = {"dealt", "cluster"} if fun is batched else set()

@@ -7,7 +7,7 @@ from typing import Any
 
 from fusionstitch.codegen.index_maps.index import Index, constant, substituted, variable
 from fusionstitch.codegen.ir.expressions import Expr, Infix, Integer, Name, Not, Number
-from fusionstitch.codegen.ir.passes.sites import Turns
+from fusionstitch.codegen.ir.passes.sites import Unrolled
 from fusionstitch.codegen.ir.statements import Let
 
 #: No integer of a kernel's addresses is as large, as far as nothing else is known.
@@ -21,7 +21,7 @@ class Frame:
 
     known: dict[str, Index | None]
     conditions: tuple[Expr, ...] = ()
-    loops: tuple[Turns, ...] = ()
+    loops: tuple[Unrolled, ...] = ()
     bounds: tuple[Let, ...] = ()
     unsure: bool = False
 

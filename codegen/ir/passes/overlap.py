@@ -53,7 +53,7 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.walk import every, mapped, names
 
-#: Elements that a thread has in registers for that, which others may need meanwhile.
+#: Elements that a thread has in registers for that, which others may need at the same time.
 MOST_AHEAD = 16
 
 

@@ -26,7 +26,7 @@ from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.passes.frame import ANY, Frame
 from fusionstitch.codegen.ir.passes.sites import (
     Site,
-    Turns,
+    Unrolled,
     buffer_of,
     chosen_sites,
     counted,
@@ -89,7 +89,7 @@ class Walk:
             self.start[hardware.name] = variable(own.name, extent)
         self.read_only = _read_only(loop)
         self.sites: list[Site | None] = []
-        self.turns: dict[int, Turns] = {}
+        self.unrolled: dict[int, Unrolled] = {}
         self.bounds: dict[int, Let] = {}
         self.number = 0
 
@@ -174,31 +174,31 @@ class Walk:
 
     def _for(self, one: For, frame: Frame) -> For:
         start, stop = self.value(one.start, frame, False), self.value(one.stop, frame, False)
-        turns = self._turns(one, frame)
-        if turns is None:
+        unrolled = self._unrolled(one, frame)
+        if unrolled is None:
             inner = frame.inner(unsure=True)
             inner.known[one.variable] = None
             return replace(one, start=start, stop=stop, body=self.body(one.body, inner))
         first = frame.index(one.start)
         assert first is not None
         step = -1 if one.down else one.step
-        inner = frame.inner(loops=(*frame.loops, turns))
-        inner.known[one.variable] = first + turns.place * step
+        inner = frame.inner(loops=(*frame.loops, unrolled))
+        inner.known[one.variable] = first + unrolled.place * step
         bound = infix(">=" if one.down else "<", Name(one.variable), one.stop)
-        inner.where(bound if turns.fewer else None)
+        inner.where(bound if unrolled.fewer else None)
         body = self.body(one.body, inner)
-        if not any(site and site.name and turns in site.along for site in self.sites):
+        if not any(site and site.name and unrolled in site.along for site in self.sites):
             return replace(one, start=start, stop=stop, body=body)
         own: list[Statement] = []
-        if turns.counter != one.variable:
-            place = infix("+", one.start, Integer(turns.place * step))
+        if unrolled.counter != one.variable:
+            place = infix("+", one.start, Integer(unrolled.place * step))
             own.append(Let(one.type, one.variable, place))
-        if turns.fewer:
+        if unrolled.fewer:
             own.append(Skip(Not(bound)))
-        return counted(turns, (*own, *body))
+        return counted(unrolled, (*own, *body))
 
-    def _turns(self, one: For, frame: Frame) -> Turns | None:
-        """How often a loop turns, if that is the same in all iterations."""
+    def _unrolled(self, one: For, frame: Frame) -> Unrolled | None:
+        """An inner loop, if it is as long in all iterations."""
         start, stop = frame.index(one.start), frame.index(one.stop)
         if start is None or stop is None:
             return None
@@ -211,11 +211,11 @@ class Walk:
             )
         if not 0 < most < ANY // 2:
             return None
-        if id(one) not in self.turns:
+        if id(one) not in self.unrolled:
             plain = start == Index() and one.step == 1 and not one.down
             counter = one.variable if plain else self.named(f"{one.variable}_turn")
-            self.turns[id(one)] = Turns(one, counter, most, least < most)
-        return self.turns[id(one)]
+            self.unrolled[id(one)] = Unrolled(one, counter, most, least < most)
+        return self.unrolled[id(one)]
 
     def value(self, value: Any, frame: Frame, sure: bool) -> Any:
         """A node that reads what is held. What runs conditionally is not `sure`."""

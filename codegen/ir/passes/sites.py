@@ -1,7 +1,7 @@
 """Loads and stores of a loop's iterations that registers may stand for.
 
 A site is an access whose address and conditions are made of what is known before the loop: the
-thread, and inner loops whose numbers of turns are known. Those are written out, so that each
+thread, and inner loops whose numbers of iterations are known. Those are written out, so that each
 element has a register of its own.
 """
 
@@ -28,16 +28,16 @@ from fusionstitch.codegen.ir.types import INT, Type
 from fusionstitch.codegen.ir.walk import names
 from fusionstitch.codegen.text.source import comment
 
-#: Elements that one load gives over all turns of the loops around it, at most: they are written
-#: out in the code, too.
+#: Elements that one load gives over all iterations of the loops around it, at most: they are
+#: written out in the code, too.
 MOST_ELEMENTS = 128
 #: Copies of a statement, over all loops around it that are written out.
 MOST_COPIES = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Turns:
-    """A loop inside, written out in `count` turns of a counter; threads may take `fewer`."""
+class Unrolled:
+    """A loop inside, written out in `count` iterations of a counter; threads may take `fewer`."""
 
     loop: For
     counter: str
@@ -46,7 +46,7 @@ class Turns:
 
     @property
     def place(self) -> Index:
-        """The number of a turn."""
+        """The number of an iteration."""
         return variable(self.counter, self.count)
 
 
@@ -59,22 +59,22 @@ class Site:
     type: Type
     at: Index
     conditions: tuple[Expr, ...]
-    loops: tuple[Turns, ...]
+    loops: tuple[Unrolled, ...]
     #: integers that the address and the conditions are made of
     bounds: tuple[Let, ...]
     name: str = ""
 
     @functools.cached_property
-    def along(self) -> list[Turns]:
+    def along(self) -> list[Unrolled]:
         used = {v.name for v in self.at.variables}
         for bound in reversed(self.bounds):
             if bound.name in used:
                 used |= set(names(bound.value))
-        return [turns for turns in self.loops if turns.counter in used]
+        return [unrolled for unrolled in self.loops if unrolled.counter in used]
 
     @property
     def elements(self) -> int:
-        return math.prod(turns.count for turns in self.along)
+        return math.prod(unrolled.count for unrolled in self.along)
 
     @property
     def words(self) -> int:
@@ -84,7 +84,7 @@ class Site:
     @property
     def saved(self) -> float:
         """Loads of an iteration that each register saves."""
-        return math.prod(turns.count for turns in self.loops) / self.words
+        return math.prod(unrolled.count for unrolled in self.loops) / self.words
 
     @property
     def element(self) -> Name | Element:
@@ -92,8 +92,8 @@ class Site:
         if self.elements == 1:
             return Name(self.name)
         place = Index()
-        for turns in self.along:
-            place = place * turns.count + turns.place
+        for unrolled in self.along:
+            place = place * unrolled.count + unrolled.place
         return Element(Name(self.name), Integer(place))
 
 
@@ -110,8 +110,11 @@ def chosen_sites(sites: Sequence[Site | None], room: int) -> list[Site]:
 
 def _copies(sites: Sequence[Site]) -> int:
     """How often the code has what reads one of the sites, where all of them are held."""
-    written = {turns for site in sites for turns in site.along}
-    return max(math.prod(turns.count for turns in site.loops if turns in written) for site in sites)
+    written = {unrolled for site in sites for unrolled in site.along}
+    return max(
+        math.prod(unrolled.count for unrolled in site.loops if unrolled in written)
+        for site in sites
+    )
 
 
 def loaded(site: Site, why: str) -> list[Statement]:
@@ -130,14 +133,14 @@ def around(site: Site, body: Statement) -> list[Statement]:
     asked |= {name for bound in site.bounds for name in names(bound.value)}
     around = [t for t in site.loops if t in site.along or t.counter in asked]
     lines = [*site.bounds, body]
-    for turns in reversed(around):
-        lines = [counted(turns, tuple(lines))]
+    for unrolled in reversed(around):
+        lines = [counted(unrolled, tuple(lines))]
     return lines
 
 
-def counted(turns: Turns, body: tuple[Statement, ...]) -> For:
-    """A loop over the turns, written out."""
-    return For(INT, turns.counter, number(0), number(turns.count), unroll=ALL, body=body)
+def counted(unrolled: Unrolled, body: tuple[Statement, ...]) -> For:
+    """The loop, written out."""
+    return For(INT, unrolled.counter, number(0), number(unrolled.count), unroll=ALL, body=body)
 
 
 def unknown(before: Sequence[Statement], lines: Iterable[Statement]) -> list[Statement]:

@@ -77,16 +77,16 @@ class _Walk(Visitor):
 
     def counted(self, one: For) -> None:
         before = self.here
-        self.here &= self.agreement.turns(one)
+        self.here &= self.agreement.iterations(one)
         self.body(one.body)
         self.here = before
 
     def repeated(self, one: While) -> None:
         outer = self.here
-        before = outer & self.agreement.turns(one)
+        before = outer & self.agreement.iterations(one)
         self.here = before
         self.body(one.body)
-        after = outer & self.agreement.turns(one)
+        after = outer & self.agreement.iterations(one)
         if after != before:  # what decides is known only now
             self.here = before & after
             self.body(one.body)

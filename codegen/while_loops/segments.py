@@ -1,6 +1,6 @@
-"""A flat region in pieces: straight ones, each a region of its own, and loops of pieces.
+"""A flat region in segments: straight ones, each a region of its own, and loops of segments.
 
-What a piece hands on to others lies in slots. A carried value has two of them, `now` and `next`,
+What a segment hands on to others lies in slots. A carried value has two of them, `now` and `next`,
 which change places after each iteration; an array of which iterations only replace parts has one.
 Sums and products that an iteration does not change are computed before the loop.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fusionstitch.codegen.annotations import annotated, annotations_of
 from fusionstitch.codegen.index_maps.index import Index
 from fusionstitch.codegen.index_maps.maps import position
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
@@ -80,7 +81,7 @@ class Moves:
     moves: tuple[Move, ...]
 
     @property
-    def body(self) -> tuple[Piece, ...]:
+    def body(self) -> tuple[Segment, ...]:
         return ()
 
 
@@ -93,28 +94,28 @@ class Repeat:
     count: Counter | None
     step: str
     condition: Op
-    body: tuple[Piece, ...]
+    body: tuple[Segment, ...]
     pairs: tuple[tuple[Slot, Slot], ...]
     chosen: Op | Slot | None = None
 
     @property
     def blind(self) -> bool:
         """Whether an iteration may write over what no other one read."""
-        read = {slot for piece in straight_ones(self.body) for slot in piece.sources}
+        read = {slot for segment in straight_ones(self.body) for slot in segment.sources}
         return any(now not in read for now, _ in self.pairs)
 
 
-Piece = Straight | Repeat | Moves
+Segment = Straight | Repeat | Moves
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The pieces in their order; the slots of values that lie in one, and the constants that
+    """The segments in their order; the slots of values that lie in one, and the constants that
     counters end as, by op id; the outputs, each by its number, that are what a slot holds in the
     end."""
 
     flat: Flat
-    pieces: tuple[Piece, ...]
+    segments: tuple[Segment, ...]
     slots: dict[int, Slot]
     constants: dict[int, Op]
     handed_on: dict[int, Slot]
@@ -128,31 +129,31 @@ class Program:
         return {self.slots[o.id] for o in ops if o.id in self.slots}
 
 
-def straight_ones(pieces: Iterable[Piece]) -> Iterator[Straight]:
-    """The pieces without a loop, in their order."""
-    for piece in pieces:
-        if isinstance(piece, Straight):
-            yield piece
+def straight_ones(segments: Iterable[Segment]) -> Iterator[Straight]:
+    """The segments without a loop, in their order."""
+    for segment in segments:
+        if isinstance(segment, Straight):
+            yield segment
         else:
-            yield from straight_ones(piece.body)
+            yield from straight_ones(segment.body)
 
 
-def repeats(pieces: Iterable[Piece]) -> Iterator[Repeat]:
+def repeats(segments: Iterable[Segment]) -> Iterator[Repeat]:
     """The loops, outer ones before those in them."""
-    for piece in pieces:
-        if isinstance(piece, Repeat):
-            yield piece
-            yield from repeats(piece.body)
+    for segment in segments:
+        if isinstance(segment, Repeat):
+            yield segment
+            yield from repeats(segment.body)
 
 
 def program(flat: Flat, dealt: Dealt | None = None, *, table: float) -> Program:
-    """The pieces of a flat region, which may be that of one block. Arrays of `table` bytes and more
-    are not copied in each iteration, but for the parts that it replaces."""
+    """The segments of a flat region, which may be that of one block. Arrays of `table` bytes and
+    more are not copied in each iteration, but for the parts that it replaces."""
     return replace(_Cutter(flat, table).program(), dealt=dealt)
 
 
 def copied_to_outputs(name: str, handed_on: Mapping[int, Slot]) -> Straight:
-    """A piece that copies what lies in slots to outputs."""
+    """A segment that copies what lies in slots to outputs."""
     slots = list(dict.fromkeys(handed_on.values()))
     read = [
         Op("parameter", slot.shape, attrs={"index": n}, name=slot.label)
@@ -187,31 +188,33 @@ class _Cutter:
             for number, op in results.items()
             if op.id not in ends
         ]
-        pieces = self.sequence(flat.loops, computed)
+        segments = self.sequence(flat.loops, computed)
         handed_on = {number: self.slots[op.id] for number, op in results.items() if op.id in ends}
-        return Program(flat, tuple(pieces), self.slots, self.constants, handed_on)
+        return Program(flat, tuple(segments), self.slots, self.constants, handed_on)
 
-    def sequence(self, loops: Sequence[Loop], results: Sequence[tuple[Op, Target]]) -> list[Piece]:
-        """The pieces that run loops one after the other, and give results."""
+    def sequence(
+        self, loops: Sequence[Loop], results: Sequence[tuple[Op, Target]]
+    ) -> list[Segment]:
+        """The segments that run loops one after the other, and give results."""
         ends = [self.needed_by(loop) for loop in loops] + [[op for op, _ in results]]
-        pieces: list[Piece] = []
+        segments: list[Segment] = []
         for number, loop in enumerate(loops):
-            pieces += self.loop(loop, ends[number + 1 :])
-        pieces += self.straight(results, ())
-        return pieces
+            segments += self.loop(loop, ends[number + 1 :])
+        segments += self.straight(results, ())
+        return segments
 
     def needed_by(self, loop: Loop) -> list[Op]:
         """What a loop starts from, and what says whether it does."""
         return [*(self.flat.root(c.first) for c in _all_carried(loop)), *self.choices(loop)]
 
     def choices(self, loop: Loop) -> list[Op]:
-        """What says whether a loop, and those in it, turn at all."""
+        """What says whether a loop, and those in it, have any iterations."""
         return [self.flat.root(one.chosen) for one in loop.nest if one.chosen is not None]
 
     def straight(
         self, results: Sequence[tuple[Op, Target]], later: Iterable[Sequence[Op]]
     ) -> Iterator[Straight]:
-        """The piece that gives results, and what `later` ones would compute again."""
+        """The segment that gives results, and what `later` ones would compute again."""
         members = {op.id for op in self.members(op for op, _ in results)}
         again = {op.id: op for ops in later for op in self.members(ops) if op.id in members}
         kept = [op for op in again.values() if kind_of(op.opcode) in _DEAR]
@@ -251,17 +254,16 @@ class _Cutter:
     def copied(
         self, op: Op, ops: list[Op], copies: dict[int, Op], sources: list[Slot | None]
     ) -> Op:
-        """A copy of an op in a piece's graph: a parameter if it lies in a slot."""
+        """A copy of an op in a segment's graph: a parameter if it lies in a slot."""
         if op.id in copies:
             return copies[op.id]
         if op.id in self.constants:
             copy = rebuilt(self.constants[op.id], ())
         else:
-            attrs = {"index": len(sources)}
-            if "counts" in op.attrs:
-                attrs["counts"] = op.attrs["counts"]
-            copy = Op("parameter", op.shape, attrs=attrs, name=_label(op), source=op.source)
-            sources.append(None if "counts" in op.attrs else self.slots[op.id])
+            index, counts = {"index": len(sources)}, annotations_of(op).counts
+            new = Op("parameter", op.shape, attrs=index, name=_label(op), source=op.source)
+            copy = annotated(new, counts=counts)
+            sources.append(self.slots[op.id] if counts is None else None)
         copies[op.id] = copy
         ops.append(copy)
         return copy
@@ -271,8 +273,8 @@ class _Cutter:
         count = counter(self.flat, loop)
         return [c for c in loop.carried if not (count and c is count.carried)]
 
-    def loop(self, loop: Loop, later: Sequence[Sequence[Op]]) -> Iterator[Piece]:
-        """A loop, after what it starts from; `later` pieces come after it."""
+    def loop(self, loop: Loop, later: Sequence[Sequence[Op]]) -> Iterator[Segment]:
+        """A loop, after what it starts from; `later` segments come after it."""
         flat = self.flat
         count = counter(flat, loop)
         step = self.steps.get(loop, "")
@@ -353,7 +355,7 @@ class _Cutter:
 
     def part(self, c: Carried) -> tuple[Update, tuple[Index, ...]] | None:
         """The one part of a carried array that an iteration replaces, at a place that counters
-        decide, if nothing else reads the array meanwhile."""
+        decide, if nothing else reads the array in the loop."""
         flat, inside = self.flat, self.flat.parameter(c.inside)
         found = updates(flat, c)
         if found is None or len(found) > 1 or found[0].conditions or read_by_others(flat, c):
@@ -367,7 +369,7 @@ class _Cutter:
 
     def invariants(self, loop: Loop, roots: Sequence[Op]) -> list[Op]:
         """Dear ops that all iterations would compute alike, those included that loops inside would,
-        which may not turn at all."""
+        which may have no iterations."""
         flat = self.flat
         inner = [c for one in loop.inner for c in _all_carried(one)]
         carried = [*loop.carried, *inner]
