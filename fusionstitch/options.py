@@ -40,8 +40,9 @@ class Options:
             "xla" (plain jax.jit: nothing is stitched), or "auto": cuda where JAX has a GPU, plain
             jax.jit elsewhere
         scorer: what a pattern is worth: "model" (against an estimate of XLA's own fusions),
-            "guarded" (the model, and what it cannot prove is run beside XLA's kernels while
-            compiling, once per machine), "measured" (whatever is chosen is run so), "mixed"
+            "guarded" (the model; where a program loses its trial or has none, what that cannot
+            prove is run beside XLA's kernels, once per machine), "measured" (whatever is chosen is
+            run so, while compiling), "mixed"
             (the paper's: complex patterns are run so), "paper" (the paper's f(P), against
             unfused ops). Results of tuning come before all of them. Nothing is run for a GPU
             that is not in use, nor in programs of several processes, where "guarded" takes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,7 +41,7 @@ from fusionstitch.patterns.loop_rules import formed, opened
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Evidence
 from fusionstitch.plan.loops import become_kernels
-from fusionstitch.plan.plan import Chosen, Plan
+from fusionstitch.plan.plan import Chosen
 from fusionstitch.plan.scores import Measure
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.apart import apart, check
@@ -166,7 +166,25 @@ class _Run:
     def stitch(self) -> Stitched:
         module = self.join_sums(self.open_loops(self.as_xla(self.read())))
         module = self.simplify(module)
-        plans = self.plan(module)
+        planned = self.plan(module)
+        if self.judge is not None:
+            with self.timed("measure"):
+                again = partial(self.again, module, planned)
+                work = Workpiece(module, self.literals, self.make, again)
+                self.evidence = self.judge(work, list(dict.fromkeys(planned.values())))
+        return self.carried_out(module, planned)
+
+    def again(
+        self, module: Module, planned: Mapping[Graph, GraphPlanner], evidence: Evidence
+    ) -> Stitched:
+        """The program once more, with the plans that there are by now."""
+        self.evidence, self.fallbacks, self.step = evidence, [], silent
+        return self.carried_out(module, planned)
+
+    def carried_out(self, module: Module, planned: Mapping[Graph, GraphPlanner]) -> Stitched:
+        """The program with each pattern of the plans as a kernel."""
+        reached = (graph for graph in module.stitchable if graph in planned)
+        plans = tuple(moved(planned[graph].plan, graph, self.device) for graph in reached)
         written = self.generate(module, [c for plan in plans for c in plan.chosen])
         stitches = self.build(written)
         data, rewrite = self.data, None
@@ -180,7 +198,7 @@ class _Run:
             plans,
             stitches,
             tuple(self.fallbacks),
-            self.timings,
+            dict(self.timings),
             self.data,
             self.evidence,
             self.truth,
@@ -229,16 +247,10 @@ class _Run:
         with self.timed("simplify"):
             return simplify_module(module)
 
-    def plan(self, module: Module) -> tuple[Plan, ...]:
-        """One plan per graph; graphs that are equal but for names are planned once."""
+    def plan(self, module: Module) -> dict[Graph, GraphPlanner]:
+        """What has planned each graph; graphs that are equal but for names are planned once."""
         with self.timed("plan"), collected_later():
-            planned = plan_graphs(module, self.planner)
-        if self.judge is not None:
-            with self.timed("measure"):
-                work = Workpiece(module, self.literals, self.make)
-                self.evidence = self.judge(work, list(dict.fromkeys(planned.values())))
-        reached = (graph for graph in module.stitchable if graph in planned)
-        return tuple(moved(planned[graph].plan, graph, self.device) for graph in reached)
+            return plan_graphs(module, self.planner)
 
     def planner(self, graph: Graph, in_loop: bool) -> GraphPlanner:
         return GraphPlanner(

@@ -222,11 +222,14 @@ def _asked_for(module: bytes, mark: str) -> Stitched | None:
 
 def _planned(module: bytes, mark: str, name: str) -> Stitched:
     from fusionstitch.compiler import builders, core
-    from fusionstitch.guard.live import judge_for
+    from fusionstitch.guard.live import judge_for, put_off
     from fusionstitch.runtime import nvrtc
 
     options, device, tuned = _marked[mark[:_TOKEN]]
     asked = asked_of(mark[:_TOKEN])
+    judge = judge_for(options, device, tuned, tried=bool(mark[_TOKEN:]))
+    if judge is not None and asked is not None and options.scorer == "guarded":
+        judge = put_off(judge, asked.put_off)
 
     def ahead() -> None:
         if nvrtc.remembered(builders.store()) is None:
@@ -242,7 +245,7 @@ def _planned(module: bytes, mark: str, name: str) -> Stitched:
             simplified=True,
             step=step,
             tuned=tuned,
-            judge=judge_for(options, device, tuned, tried=bool(mark[_TOKEN:])),
+            judge=judge,
             ahead=ahead,
             truth=asked.truth() if asked is not None else None,
         )

@@ -69,6 +69,7 @@ def keep(module: bytes, token: str, options: Options, result: Stitched) -> str:
             key: dataclasses.asdict(found) for key, found in result.evidence.comparisons.items()
         },
         "tried": result.evidence.tried,
+        "put_off": result.evidence.put_off,
         "left_out": [one.ops for one in result.fallbacks if one.reason == LEFT],
     }
     if result.truth is not None:
@@ -160,7 +161,7 @@ def _planned(facts: Any, module: bytes) -> Stitched:
     device = devices.from_fields(facts["profile"])
     options = Options(**facts["options"])
     known = {key: Comparison(**found) for key, found in facts["evidence"].items()}
-    evidence = Evidence(known, tried=facts["tried"])
+    evidence = Evidence(known, tried=facts["tried"], put_off=facts["put_off"])
     results = tuned.load(device)
     judge = live.recorded(options, results, evidence)
     truth = from_plain(facts["truth"]) if "truth" in facts else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusionstitch.errors import REFUSED, MeasureError, why_failed
 from fusionstitch.execution import recall
+from fusionstitch.execution.meanwhile import loaded_meanwhile
 from fusionstitch.execution.recovery import jax_runtime_error
 from fusionstitch.execution.variants import tracing
 from fusionstitch.hlo.brief import brief
@@ -103,7 +104,8 @@ class Program:
         """What serves it while its own calls are the trial; `serve` is told who does after that."""
         from fusionstitch.trial.turns import Turns
 
-        theirs = self.run(XLA, self.compile(XLA))
+        with loaded_meanwhile():
+            theirs = self.run(XLA, self.compile(XLA))
         try:
             attempt = self.attempt(ATTEMPTS[0])
         except jax_runtime_error() as error:  # XLA's compile has not failed
@@ -125,7 +127,8 @@ class Program:
         from fusionstitch.costmodel.xla_truth import XlaTruth, truth_of
         from fusionstitch.trial.trial import Baseline
 
-        compiled = self.compile(XLA)
+        with loaded_meanwhile():
+            compiled = self.compile(XLA)
         memory = compiled.memory_analysis()
         size = 0 if memory is None else memory.output_size_in_bytes + memory.temp_size_in_bytes
 

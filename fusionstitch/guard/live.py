@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.compiler import builders
 from fusionstitch.compiler.planning import GraphPlanner
+from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.compiler.workpiece import Judge, Workpiece
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.model_errors import errors
@@ -90,9 +91,20 @@ def judge_for(options: Options, device: Device, tuned: Tuned, tried: bool) -> Ju
     return judge
 
 
+def put_off(judge: Judge, keep: Callable[[Callable[[], Stitched]], None]) -> Judge:
+    """Judges nothing yet: for a program whose trial is held at once, and looks into its patterns
+    where it loses. `keep` is given what judges the same plans then, and makes the program again."""
+
+    def later(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
+        keep(lambda: work.again(judge(work, planners)))
+        return Evidence(tried=True, put_off=True)
+
+    return later
+
+
 def recorded(options: Options, tuned: Tuned, evidence: Evidence) -> Judge | None:
     """Judges by `evidence`, and measures nothing."""
-    if options.scorer not in _DOUBTS:
+    if options.scorer not in _DOUBTS or evidence.put_off:
         return None
 
     def judge(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:

@@ -37,11 +37,13 @@ class Comparison:
 class Evidence:
     """What plans rest on besides the model: comparisons by what was compared. It is not `whole`
     where something could not be measured just then, because the GPU was busy, say. Of a program
-    that is `tried` as a whole less need be proven before."""
+    that is `tried` as a whole less need be proven before; where that trial came first (`put_off`),
+    nothing is, and the plans are the model's."""
 
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     whole: bool = True
     tried: bool = False
+    put_off: bool = False
 
 
 @dataclass(frozen=True)

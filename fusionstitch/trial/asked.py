@@ -22,13 +22,20 @@ class Asked:
         token: of the marks of its attempts, without what tells these apart
         runs_python: whether the program calls back: a callback may need another program's trial
         truth: gives what XLA's executable takes, once it was timed
+        judge: makes the program again as its patterns win when they are measured, which was put
+            off; None where that is done
         instead: what an attempt compiles instead of planning anew
     """
 
     token: str
     runs_python: bool
     truth: Callable[[], XlaTruth | None] = lambda: None
+    judge: Callable[[], Stitched] | None = None
     instead: Stitched | None = None
+
+    def put_off(self, judge: Callable[[], Stitched]) -> None:
+        """Has the first attempt tried before its patterns are measured."""
+        self.judge = judge
 
 
 _lock = threading.Lock()

@@ -1,12 +1,39 @@
-"""What is tried after a stitched program has lost: half of its patterns."""
+"""What is tried after a stitched program has lost: what wins of its patterns, or half of them."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.model_errors import errors
+from fusionstitch.errors import reason
 from fusionstitch.plan.plan import Chosen
 from fusionstitch.plan.scores import kind_of_pattern
+from fusionstitch.runtime.apart import apart
+from fusionstitch.runtime.outcome import Failed
 from fusionstitch.trial.outcome import LEFT
+
+logger = logging.getLogger(__name__)
+
+
+def fewer(lost: Stitched, judge: Callable[[], Stitched] | None) -> Stitched | None:
+    """What takes the place of a program that has lost, None where nothing is left of it: `judge`
+    makes it again as its patterns win when they are measured, if they were not. Where all of them
+    win, or it cannot be made, it is halved."""
+    if judge is not None:
+        judged = apart(judge)
+        if isinstance(judged, Failed):
+            logger.info("the patterns of %s are not measured: %s", lost.name, reason(judged.error))
+        elif _patterns(judged) != _patterns(lost):
+            return judged if judged.stitches else None
+        else:
+            lost = judged
+    return halved(lost)
+
+
+def _patterns(result: Stitched) -> set[object]:
+    return {one.chosen.pattern for one in result.stitches}
 
 
 def halved(result: Stitched) -> Stitched | None:

@@ -13,7 +13,7 @@ from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.errors import NOT_RUN, REFUSED, why_failed
 from fusionstitch.trial.asked import Asked
-from fusionstitch.trial.fewer import halved
+from fusionstitch.trial.fewer import fewer
 from fusionstitch.trial.outcome import ATTEMPTS, DIRECT, XLA, Outcome
 from fusionstitch.trial.runs import Runs
 from fusionstitch.trial.sides import Clock, Times, timed, warmed
@@ -107,7 +107,8 @@ class Trial:
             logger.info("%s: %s", kind, times)
             if times.won:
                 return Outcome.of(kind, tuple(heard), found.program, alone_us)
-            asked.instead = halved(found.planned) if found.planned is not None else None
+            judge, asked.judge = asked.judge, None
+            asked.instead = fewer(found.planned, judge) if found.planned is not None else None
             if asked.instead is None:
                 break
         return Outcome.of(XLA, tuple(heard), program, alone_us)

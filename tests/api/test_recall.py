@@ -27,6 +27,9 @@ from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.cache import Database, Store
 from fusionstitch.runtime.emulator import header_folder
+from fusionstitch.trial.asked import Asked, on_trial
+from fusionstitch.trial.fewer import fewer
+from fusionstitch.trial.outcome import DIRECT
 from tests.guard.both import Both
 
 SPEC = jax.ShapeDtypeStruct((256, 384), jnp.float32)
@@ -80,10 +83,14 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Planned:
 
 
 def compiled(
-    fun: Callable[..., Any], options: fs.Options = GUARDED, number: int = 0
+    fun: Callable[..., Any], options: fs.Options = GUARDED, number: int = 0, kind: str = DIRECT
 ) -> tuple[bytes | None, list[xla_pass.Event]]:
-    """What XLA gets for the `number`th module of a process, and what was told of it."""
-    lowered = fs.jit(fun, options=options)._fusionstitch.execution.jitted.lower(SPEC)
+    """What XLA gets for the `number`th module of a process, or for an attempt of a trial, and what
+    was told of it."""
+    execution = fs.jit(fun, options=options)._fusionstitch.execution
+    trial = kind != DIRECT
+    jitted = execution.variants.jit(kind, free=True) if trial else execution.jitted
+    lowered = jitted.lower(SPEC)
     proto = schema.HloModule.FromString(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
     proto.id = number
     module = proto.SerializeToString()
@@ -141,6 +148,83 @@ def test_the_plan_of_what_xla_kept_is_that_of_what_was_measured(compare: Both) -
     stitched, events = compiled(mixed)
     assert shown(stitched, []) == shown(stitched, events)
     assert compare.count == 1
+
+
+TRIED = GUARDED.replace(trial="copies")
+
+
+def twice(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two patterns: the sort keeps them apart."""
+    first = mixed(x)
+    return first, mixed(jnp.sort(first, 0)[:128])
+
+
+def attempted(fun: Callable[..., Any], asked: Asked, kind: str) -> tuple[bytes | None, Any]:
+    """An attempt of a trial: what XLA gets, and what was stitched."""
+    with on_trial(asked):
+        stitched, [event] = compiled(fun, TRIED, kind=kind)
+    assert "measured:" not in shown(stitched, []) or asked.judge is None
+    now, later = (shown(stitched, events).partition("\n")[2] for events in ([event], []))
+    assert now == later
+    return stitched, event.result
+
+
+def asked_for(fun: Callable[..., Any]) -> Asked:
+    return Asked(fs.jit(fun, options=TRIED)._fusionstitch.execution.variants.token, False)
+
+
+def test_of_a_program_on_trial_nothing_is_measured_before_it_has_lost(compare: Both) -> None:
+    asked = asked_for(twice)
+    _, first = attempted(twice, asked, "c0")
+    assert len(first.stitches) == 2
+    assert compare.count == 0
+    compare.rule = lambda n: (9.0, 6.0) if n == 0 else (3.0, 6.0)
+    judge, asked.judge = asked.judge, None
+    asked.instead = fewer(first, judge)
+    assert asked.instead is not None
+    assert compare.count == 2
+    [left] = asked.instead.stitches
+    assert left.chosen.pattern in {one.chosen.pattern for one in first.stitches}
+    module, second = attempted(twice, asked, "c1")
+    assert module == asked.instead.module
+    assert [one.chosen.measured.xla_us for one in second.stitches] == [6.0]
+    assert fewer(second, None) is None
+    assert compare.count == 2
+
+
+def test_of_patterns_that_all_lose_when_they_are_measured_nothing_is_left(compare: Both) -> None:
+    asked = asked_for(twice)
+    _, first = attempted(twice, asked, "c0")
+    compare.rule = lambda n: (9.0, 6.0)
+    assert fewer(first, asked.judge) is None
+
+
+def test_of_patterns_that_all_win_alone_those_stay_that_win_more(compare: Both) -> None:
+    asked = asked_for(twice)
+    _, first = attempted(twice, asked, "c0")
+    compare.rule = lambda n: (3.0, 6.0 + n)
+    found = fewer(first, asked.judge)
+    assert found is not None
+    assert [one.chosen.measured.xla_us for one in found.stitches] == [7.0]
+
+
+def test_where_measuring_fails_the_program_is_halved(compare: Both) -> None:
+    asked = asked_for(twice)
+    _, first = attempted(twice, asked, "c0")
+    compare.rule = None
+
+    def broken() -> Any:
+        raise RuntimeError("no device")
+
+    found = fewer(first, broken)
+    assert found is not None
+    assert len(found.stitches) == 1
+    assert found.stitches[0].chosen.measured is None
+
+
+def test_a_program_without_a_trial_is_measured_while_it_is_compiled(compare: Both) -> None:
+    compiled(twice, TRIED)
+    assert compare.count == 2
 
 
 @pytest.mark.parametrize("change", ["flags", "options", "code", "processes"])

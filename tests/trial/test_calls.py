@@ -342,7 +342,7 @@ def test_half_of_a_loser_s_patterns_are_tried_alone(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = iter([2, 1])
-    monkeypatch.setattr(trial, "halved", lambda planned: next(left, None) and planned)
+    monkeypatch.setattr(trial, "fewer", lambda planned, judge: next(left, None) and planned)
     stage.us = {"xla": 10.0, "c0": 20.0, "c1": 11.0, "c2": 7.0}
     jitted = fs.jit(mixed, options=options())
     jitted(X)
