@@ -1,5 +1,8 @@
 """FusionStitching for JAX: a jit look-alike that stitches memory-bound ops into single kernels."""
 
+import importlib
+from types import ModuleType
+
 from fusionstitch import env
 from fusionstitch.api import install as install
 from fusionstitch.api import jit as jit
@@ -14,3 +17,10 @@ from fusionstitch.reports.report import Report as Report
 from fusionstitch.version import __version__ as __version__
 
 env.configure_logging()
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`fs.dag` is loaded when it is asked for."""
+    if name == "dag":
+        return importlib.import_module("fusionstitch.dag")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
