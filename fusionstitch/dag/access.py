@@ -45,17 +45,20 @@ class Access:
 
     def write(self, storage: Storage, key: Any, value: Any) -> None:
         """Writes on the host, after all that uses the array. Raises as `read` does."""
-        self._check(storage)
-        if storage.readonly:
-            raise ArrayError(f"{storage.label} cannot be written: {storage.readonly}.")
-        for element in storage.users():
-            self._engine.wait(element)
+        self._before_writing(storage)
         if _is_all(key, storage):
             host = self._engine.memory.on_host(storage)
         else:
             host = self._host(storage)
         host[key] = value
         storage.on_host, storage.on_device = True, False
+
+    def writable(self, storage: Storage, overwrite: bool) -> np.ndarray:
+        """The host's copy, for writing into. Raises as `write` does."""
+        self._before_writing(storage)
+        host = self._engine.memory.on_host(storage) if overwrite else self._host(storage)
+        storage.on_host, storage.on_device = True, False
+        return host
 
     def export(self, storage: Storage, stream: Any, options: dict[str, Any]) -> Any:
         """A DLPack capsule of the device's copy, which `stream` may use after what was launched."""
@@ -78,6 +81,13 @@ class Access:
             raise ArrayError(f"{storage.label} cannot be used: {storage.readonly}.")
         self._engine.check()
         self._engine.memory.collect()
+
+    def _before_writing(self, storage: Storage) -> None:
+        self._check(storage)
+        if storage.readonly:
+            raise ArrayError(f"{storage.label} cannot be written: {storage.readonly}.")
+        for element in storage.users():
+            self._engine.wait(element)
 
     def _wait_for_writer(self, storage: Storage) -> None:
         writer: Element | None = storage.writer

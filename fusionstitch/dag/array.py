@@ -70,6 +70,14 @@ class Array:
     def __setitem__(self, key: Any, value: Any) -> None:
         self._access.write(self.storage, key, value)
 
+    def writable(self, *, overwrite: bool = False) -> np.ndarray:
+        """The host's memory of the array, to be written in place until a kernel uses the array.
+
+        It saves the copy of `x[...] = value`. With `overwrite` all of it will be written: what the
+        device has is not brought. Waits, and raises, as writing does.
+        """
+        return self._access.writable(self.storage, overwrite)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("The host gets a copy of an array of the device.")

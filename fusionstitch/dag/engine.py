@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +43,13 @@ class Engine:
         self._pending: deque[Element] = deque()
         self._count = 0
         self._failed = ""
+
+    def __del__(self) -> None:
+        """Memory of arrays is not given back while work runs that uses it."""
+        with contextlib.suppress(Exception):
+            for element in self._pending:
+                if element.done is not None:
+                    self.backend.synchronize(element.done)
 
     # ---- an element, from its call to its event -------------------------------------------------
 

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusionstitch.dag import dependencies
-from tests.dag.programs import scheduler
-from tests.dag.random_programs import (
+from benchmarks.dag.random_programs import (
     SIGNATURES,
     N,
     Op,
@@ -19,6 +17,8 @@ from tests.dag.random_programs import (
     scheduled,
     serially,
 )
+from fusionstitch.dag import dependencies
+from tests.dag.programs import scheduler
 
 POLICIES = [
     {"streams": streams, "parent": parent, "const": const, "prefetch": prefetch}

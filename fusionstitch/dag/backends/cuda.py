@@ -9,8 +9,7 @@ from typing import Any
 import cupy
 import cupyx
 import numpy as np
-from cupy.cuda import runtime
-from cupy_backends.cuda.api.driver import CUDADriverError
+from cupy.cuda import driver, runtime
 
 from fusionstitch.dag.backends.backend import DeviceFailure, contiguous
 from fusionstitch.dag.backends.jitted import Unversioned, on_cuda
@@ -25,13 +24,15 @@ _PLAIN = re.compile(r'extern\s+"C"')
 #: What the driver says of a launch that it does not take, while the device is well: invalid value,
 #: too many resources.
 _REFUSED = (1, 701)
+#: Bytes of dynamic shared memory that a kernel may have without asking.
+_SHARED = 48 << 10
 
 
 class Cuda:
     """The current device of CuPy."""
 
     name = "cuda"
-    failures: tuple[type[BaseException], ...] = (runtime.CUDARuntimeError, CUDADriverError)
+    failures: tuple[type[BaseException], ...] = (runtime.CUDARuntimeError, driver.CUDADriverError)
 
     def __init__(self) -> None:
         self.device = runtime.getDeviceProperties(runtime.getDevice())["name"].decode()
@@ -91,12 +92,12 @@ class Cuda:
                 self._modules[key] = cupy.RawModule(
                     code=code, options=_OPTIONS, name_expressions=None if plain else (name,)
                 )
-            return Function(self._modules[key].get_function(name).kernel)
+            return Function(self._modules[key].get_function(name))
         except cupy.cuda.compiler.CompileException as error:
             raise ToolchainError(
                 f"NVRTC refused the source of {name}. It said:\n{error}", said=str(error)
             ) from None
-        except CUDADriverError as error:
+        except driver.CUDADriverError as error:
             raise ToolchainError(
                 f"There is no kernel {name!r} in its source ({error}). Give the name of a "
                 "`__global__` function."
@@ -148,8 +149,10 @@ class Cuda:
 class Function:
     """A kernel as CuPy launches it."""
 
-    def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._kernel = raw.kernel  # compiled here
+        self._shared = _SHARED
 
     def __call__(
         self,
@@ -161,8 +164,10 @@ class Function:
         work: object,
     ) -> None:
         try:
+            if shared > self._shared:
+                self._raw.max_dynamic_shared_size_bytes = self._shared = shared
             self._kernel(grid, block, arguments, shared, stream)
-        except CUDADriverError as error:
+        except driver.CUDADriverError as error:
             if error.status in _REFUSED:
                 raise LaunchError(
                     f"{work} cannot be launched with {grid} blocks of {block} threads and {shared} "
