@@ -7,7 +7,9 @@ since. Both give the same edges; this one costs a launch no more when much is pe
 
 from __future__ import annotations
 
-from fusionstitch.dag.element import Element, Storage
+from operator import attrgetter
+
+from fusionstitch.dag.element import Element
 
 #: Readers of an array are looked through for finished ones when there are so many more of them.
 _MANY_READERS = 64
@@ -19,45 +21,44 @@ def connect(element: Element, with_const: bool) -> None:
     With the rule of const arguments readers of an array do not depend on each other, and a parent
     that another parent comes after is dropped.
     """
-    found: dict[Element, list[str]] = {}
+    found: dict[Element, tuple[str, ...]] = {}
     for storage, const in element.uses.items():
+        writer, readers = storage.writer, storage.readers
         if with_const and const:
-            writer = storage.writer
-            if writer is not None and not writer.finished:
-                found.setdefault(writer, []).append(storage.label)
-            _add_reader(storage, element)
-        else:
-            for parent in storage.users():
-                found.setdefault(parent, []).append(storage.label)
-            _leave(storage)
-            storage.writer = element
+            if writer is not None:
+                found[writer] = (*found.get(writer, ()), storage.label)
+            readers.append(element)
+            if len(readers) % _MANY_READERS == 0:
+                storage.readers = [reader for reader in readers if not reader.finished]
+            continue
+        pending = [reader for reader in readers if not reader.finished] if readers else readers
+        if not pending and writer is not None:
+            pending = [writer]
+        for parent in pending:
+            found[parent] = (*found.get(parent, ()), storage.label)
+        # nothing depends on the users of an array any more once it is written again
+        if writer is not None:
+            writer.active -= 1
+        if readers:
+            for reader in readers:
+                reader.active -= 1
+            storage.readers = []
+        storage.writer = element
     if not found:
         return
+    if len(found) == 1:
+        [(parent, labels)] = found.items()
+        element.parents = (parent,)
+        element.edges = ((parent.number, labels),)
+        return
     parents = sorted(found, key=_number)
-    if with_const and len(parents) > 1:
+    if with_const:
         parents = without_ancestors(parents)
-    element.parents = parents
-    element.edges = [(parent.number, tuple(found[parent])) for parent in parents]
+    element.parents = tuple(parents)
+    element.edges = tuple((parent.number, found[parent]) for parent in parents)
 
 
-def _number(element: Element) -> int:
-    return element.number
-
-
-def _add_reader(storage: Storage, element: Element) -> None:
-    readers = storage.readers
-    readers.append(element)
-    if len(readers) % _MANY_READERS == 0:
-        storage.readers = [reader for reader in readers if not reader.finished]
-
-
-def _leave(storage: Storage) -> None:
-    """Nothing depends on the users of an array any more once it is written again."""
-    if storage.writer is not None:
-        storage.writer.active -= 1
-    for reader in storage.readers:
-        reader.active -= 1
-    storage.readers = []
+_number = attrgetter("number")
 
 
 def without_ancestors(parents: list[Element]) -> list[Element]:

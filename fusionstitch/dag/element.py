@@ -68,8 +68,8 @@ class Element:
         self.kernel = kernel
         self.site = site
         self.uses = uses
-        self.parents: list[Element] = []
-        self.edges: list[tuple[int, tuple[str, ...]]] = []
+        self.parents: tuple[Element, ...] = ()
+        self.edges: tuple[tuple[int, tuple[str, ...]], ...] = ()
         self.active = len(uses)
         self.passed_on = False
         self.finished = False
@@ -77,8 +77,8 @@ class Element:
         self.lane_number = -1
         self.begun: Any = None
         self.done: Any = None
-        self.events: list[Any] = []
-        self.transfers: list[tuple[Storage, Any, Any]] = []
+        self.events: tuple[Any, ...] = ()
+        self.transfers: tuple[tuple[Storage, Any, Any], ...] = ()
         self.span: tuple[float, float] | None = None
 
     @property
@@ -103,6 +103,7 @@ class Storage:
         "dtype",
         "given_away",
         "host",
+        "kind",
         "label",
         "on_device",
         "on_host",
@@ -117,6 +118,7 @@ class Storage:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], label: str) -> None:
         self.shape = shape
         self.dtype = dtype
+        self.kind = dtype.type  # what parameters are compared with
         self.label = label
         self.host: np.ndarray | None = None
         self.device: Any = None

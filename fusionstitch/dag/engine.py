@@ -86,13 +86,14 @@ class Engine:
     def _launch(self, element: Element, lane: Lane, begin: Begin) -> None:
         backend, stream, uses = self.backend, lane.handle, element.uses
         try:
-            if self.policies.prefetch:
-                self._send(element, stream)
+            missing = [storage for storage in uses if not storage.on_device]
+            if missing and self.policies.prefetch:
+                self._send(missing, element, stream)
             for parent in element.parents:
                 if parent.lane is not lane:
                     backend.wait(stream, parent.done)
-            if not self.policies.prefetch:
-                self._send(element, stream)
+            if missing and not self.policies.prefetch:
+                self._send(missing, element, stream)
             for storage in uses:
                 sender = storage.uploader
                 if sender is not None and sender.lane is not lane:
@@ -101,27 +102,26 @@ class Engine:
                 element.begun = self._recorded(stream)
             begin(stream, element)
         finally:  # also where nothing was launched: later elements may wait for this one
-            element.done = self._recorded(stream)
+            element.done = event = self._events.pop() if self._events else self.event()
+            backend.record(event, stream)
         self.log.append(element)
         for storage, const in uses.items():
             if not const:
                 storage.on_host, storage.on_device = False, True
 
-    def _send(self, element: Element, stream: Any) -> None:
+    def _send(self, missing: list[Storage], element: Element, stream: Any) -> None:
         """Brings arrays to the device that were last written on the host, or never."""
-        for storage in element.uses:
-            if storage.on_device:
-                continue
+        for storage in missing:
             device = self.memory.on_device(storage)
             host = storage.host if storage.on_host else None
             begun = self._recorded(stream) if self.clock is not None and host is not None else None
             self.backend.upload(device, host, stream)
             storage.on_device = True
             storage.uploader, storage.uploaded = element, self._recorded(stream)
-            element.events.append(storage.uploaded)
+            element.events += (storage.uploaded,)
             if begun is not None:
-                element.events.append(begun)
-                element.transfers.append((storage, begun, storage.uploaded))
+                element.events += (begun,)
+                element.transfers += ((storage, begun, storage.uploaded),)
 
     def _recorded(self, stream: Any) -> Any:
         event = self.event()
@@ -221,9 +221,7 @@ class Engine:
                 storage.uploader = storage.uploaded = None
             if storage.writer is element:
                 storage.writer = None
-        element.parents = []
-        element.events = []
-        element.transfers = []
+        element.parents = element.events = element.transfers = ()
         element.uses = {}
         element.begun = element.done = element.lane = None
 

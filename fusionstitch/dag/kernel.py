@@ -104,33 +104,29 @@ def bound(kernel: Any, arguments: Sequence[Any]) -> tuple[list[Any], dict[Storag
         )
     values: list[Any] = []
     uses: dict[Storage, bool] = {}
+    access = kernel.access
     for parameter, value in zip(parameters, arguments, strict=True):
+        scalar = parameter.scalar
         if parameter.pointer:
-            if type(value) is not Array or value._access is not kernel.access:
+            if type(value) is not Array or value._access is not access:
                 raise _no_array(kernel, parameter, value)
             storage = value.storage
-            if storage.readonly:
+            if storage.readonly or (scalar is not None and storage.kind is not scalar):
                 _check_use(kernel, parameter, storage)
-            if parameter.scalar is not None and storage.dtype.type is not parameter.scalar:
-                raise LaunchError(
-                    f"{kernel.name}: {parameter.name} is {parameter}, and {storage.label} has "
-                    f"elements of {storage.dtype}."
-                )
             uses[storage] = parameter.const and uses.get(storage, True)
             values.append(storage)
         else:
-            values.append(_number(kernel, parameter, value))
+            values.append(value if type(value) is scalar else _number(kernel, parameter, value))
     return values, uses
 
 
 def _number(kernel: Any, parameter: Parameter, value: Any) -> Any:
     scalar = parameter.scalar
-    if type(value) is scalar:
-        return value
     try:
         made = scalar(value)
-        # an integer that would be cut off is a mistake, a number that is rounded is not
-        if made.dtype.kind in "iub" and made != value:
+        # an integer that would be cut off is a mistake, a number that is rounded is not; NumPy
+        # refuses an int that does not fit
+        if type(value) is not int and made.dtype.kind in "iub" and made != value:
             raise ValueError("the value would change")
     except (TypeError, ValueError, OverflowError) as error:
         raise LaunchError(
@@ -153,7 +149,12 @@ def _no_array(kernel: Any, parameter: Parameter, value: Any) -> Exception:
 
 
 def _check_use(kernel: Any, parameter: Parameter, storage: Storage) -> None:
-    if not parameter.const or storage.given_away:
+    if parameter.scalar not in (None, storage.kind):
+        raise LaunchError(
+            f"{kernel.name}: {parameter.name} is {parameter}, and {storage.label} has elements of "
+            f"{storage.dtype}."
+        )
+    if storage.readonly and (not parameter.const or storage.given_away):
         raise ArrayError(
             f"{kernel.name}: {parameter.name} is {parameter}, and {storage.label} cannot be used "
             f"this way: {storage.readonly}."
