@@ -74,9 +74,13 @@ class Access:
     def dlpack_device(self) -> tuple[int, int]:
         return self._backend.dlpack_device()
 
-    def _check(self, storage: Storage) -> None:
+    def check_open(self) -> None:
+        """Raises ArrayError while a sequence is recorded."""
         if self.closed:
             raise ArrayError(self.closed)
+
+    def _check(self, storage: Storage) -> None:
+        self.check_open()
         if storage.given_away:
             raise ArrayError(f"{storage.label} cannot be used: {storage.readonly}.")
         self._engine.check()

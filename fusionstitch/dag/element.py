@@ -95,13 +95,15 @@ class Storage:
     Where neither copy is valid the array is all zeros. `writer` is the last element that writes it,
     `readers` those that only read it since; only they matter to later work. `uploader` is the
     element on whose stream the host's copy was last sent. `readonly` says why it cannot be written,
-    and where it is `given_away` why it cannot be used at all.
+    and where it is `given_away` why it cannot be used at all. It is `held` by so many recorded
+    sequences.
     """
 
     __slots__ = (
         "device",
         "dtype",
         "given_away",
+        "held",
         "host",
         "kind",
         "label",
@@ -125,6 +127,7 @@ class Storage:
         self.on_host = self.on_device = False
         self.readonly = ""
         self.given_away = False
+        self.held = 0
         self.writer: Element | None = None
         self.readers: list[Element] = []
         self.uploader: Element | None = None

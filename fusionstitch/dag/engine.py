@@ -38,6 +38,8 @@ class Engine:
         self.lanes = Lanes(backend, policies)
         self.clock = Clock(backend, remembered) if policies.timing else None
         self.log: deque[Element] = deque(maxlen=remembered)
+        #: what is given to `submit` while a sequence is recorded
+        self.recording: list[tuple[Element, Begin]] | None = None
         self._failures: tuple[type[BaseException], ...] = (DeviceFailure, *backend.failures)
         self._events: list[Any] = []
         self._pending: deque[Element] = deque()
@@ -67,6 +69,9 @@ class Engine:
         """
         if self._failed:
             raise KernelError(self._failed)
+        if self.recording is not None:
+            self.recording.append((Element(len(self.recording), kernel, site, uses), begin))
+            return self.recording[-1][0]
         element = Element(self._count, kernel, site, uses)
         self._count += 1
         if self.policies.policy == "async":

@@ -40,6 +40,7 @@ class Function:
         """
         import jax
 
+        self._access.check_open()
         leaves, tree = jax.tree.flatten((args, kwargs))
         donated = self._donated_leaves(args, jax.tree)
         uses: dict[Storage, bool] = {}

@@ -50,6 +50,8 @@ class Memory:
             self._retired = [s for s in self._retired if not self._given_back(s, wait)]
 
     def _given_back(self, storage: Storage, wait: bool) -> bool:
+        if storage.held:
+            return False
         for element in storage.users():
             if wait:
                 self._backend.synchronize(element.done)

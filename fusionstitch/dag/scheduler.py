@@ -21,6 +21,7 @@ from fusionstitch.dag.graph import Graph, graph
 from fusionstitch.dag.kernel import Kernel
 from fusionstitch.dag.library import Library
 from fusionstitch.dag.options import Execution, NewStream, ParentStream, Policies
+from fusionstitch.dag.recorded import Recorded
 from fusionstitch.dag.signature import parse
 from fusionstitch.dag.timeline import Timeline
 from fusionstitch.hlo.errors import OptionError
@@ -159,6 +160,19 @@ class Scheduler:
             name or _name(fun), fun, tuple(donate), self._engine, self._access, self._result
         )
 
+    def recorded(self, fun: Callable[..., Any], *, name: str | None = None) -> Recorded:
+        """A function that launches kernels, launched as one piece of work: a CUDA graph on a GPU.
+
+        It is called with arrays and numbers, and runs itself once for each combination of them:
+        what it launched then is launched again. Its kernels have an order, and streams, by their
+        arrays, as they have one by one.
+
+        Args:
+            fun: launches kernels of the scheduler, and does nothing else that has to be repeated
+            name: in graphs and messages; that of the function by default
+        """
+        return Recorded(name or _name(fun), fun, self._engine, self._access)
+
     def from_dlpack(self, value: Any, *, name: str | None = None) -> Array:
         """An array that shares the memory of one of CuPy, JAX, or on the emulator NumPy.
 
@@ -212,6 +226,7 @@ class Scheduler:
         self._engine.clear()
 
     def _new(self, shape: Sequence[int], dtype: np.dtype[Any], name: str | None) -> Array:
+        self._access.check_open()
         self._engine.memory.collect()
         shape = tuple(int(n) for n in shape)
         return Array(self._access, Storage(shape, dtype, self._label(name)))

@@ -100,6 +100,9 @@ class Backend(Protocol):
     def drain(self) -> None:
         """Waits on the host for all that was launched, by whomever."""
 
+    def recorded(self, enqueue: Callable[[Any], None]) -> Callable[[Any], None]:
+        """What puts all that `enqueue(origin)` puts on streams on one stream, again and again."""
+
     def joins(self, stream: Any, event: Any) -> bool:
         """Has a stream of somebody else's, as DLPack gives it, wait for an event; False where that
         cannot be, and the host has to wait."""

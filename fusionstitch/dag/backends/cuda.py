@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -131,6 +132,22 @@ class Cuda:
 
     def drain(self) -> None:
         runtime.deviceSynchronize()
+
+    def recorded(self, enqueue: Callable[[Any], None]) -> Callable[[Any], None]:
+        origin = self.stream(0)
+        origin.begin_capture()
+        try:
+            enqueue(origin)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                origin.end_capture()
+            raise
+        graph = origin.end_capture()
+
+        def launch(stream: Any) -> None:
+            graph.launch(stream)
+
+        return launch
 
     def joins(self, stream: Any, event: Any) -> bool:
         # By DLPack's rules for CUDA: nothing is the legacy default stream, -1 is none at all.

@@ -114,6 +114,9 @@ class Emulated:
     def drain(self) -> None:
         self._machine.drain()
 
+    def recorded(self, enqueue: Callable[[Any], None]) -> Callable[[Any], None]:
+        return enqueue
+
     def joins(self, stream: Any, event: Event) -> bool:
         return False
 
