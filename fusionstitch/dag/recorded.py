@@ -10,6 +10,7 @@ from fusionstitch.dag.access import Access
 from fusionstitch.dag.array import Array
 from fusionstitch.dag.dependencies import connect
 from fusionstitch.dag.element import Element, Storage
+from fusionstitch.dag.emitted import Emitted
 from fusionstitch.dag.engine import Begin, Engine
 from fusionstitch.dag.errors import LaunchError
 from fusionstitch.dag.kernel import Kernel
@@ -84,7 +85,7 @@ class _Recording:
         self._steps = steps
         self.uses: dict[Storage, bool] = {}
         for element, _ in steps:
-            if not isinstance(element.kernel, Kernel):
+            if not isinstance(element.kernel, Kernel | Emitted):
                 raise LaunchError(
                     f"{element} cannot be recorded: a recorded sequence has kernels alone."
                 )

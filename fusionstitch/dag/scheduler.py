@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
+from fusionstitch.codegen.kernel import Kernel as Generated
 from fusionstitch.dag import trace
 from fusionstitch.dag.access import Access
 from fusionstitch.dag.array import Array
 from fusionstitch.dag.backends.backend import Backend
 from fusionstitch.dag.backends.choice import backend as chosen
 from fusionstitch.dag.element import Storage
+from fusionstitch.dag.emitted import Emitted
 from fusionstitch.dag.engine import Engine
 from fusionstitch.dag.exchange import adopted, is_on_device
 from fusionstitch.dag.function import Function
@@ -99,8 +101,23 @@ class Scheduler:
         made[...] = host
         return made
 
-    def kernel(self, code: str, name: str, signature: str, *, priority: int = 0) -> Kernel:
-        """A kernel of CUDA-C.
+    @overload
+    def kernel(self, code: Generated, /, *, priority: int = 0) -> Emitted: ...
+
+    @overload
+    def kernel(self, code: Any, signature: str, /, *, priority: int = 0) -> Kernel: ...
+
+    @overload
+    def kernel(self, code: str, name: str, signature: str, *, priority: int = 0) -> Kernel: ...
+
+    def kernel(
+        self, code: Any, name: str = "", signature: str | None = None, *, priority: int = 0
+    ) -> Kernel | Emitted:
+        """A kernel of CUDA-C: `kernel(code, name, signature)`.
+
+        `kernel(raw, signature)` takes a `cupy.RawKernel`, and `kernel(generated)` one that
+        fusionstitch emitted, of `compiled.kernels`, which knows its sizes: that is called with its
+        inputs and outputs at once.
 
         Args:
             code: its source, with all that it needs
@@ -112,9 +129,16 @@ class Scheduler:
         Raises SignatureError, and ToolchainError for code that does not compile; on the emulator
         that shows with the first launch.
         """
-        parameters = parse(signature)
-        function = self._engine.backend.build(code, name, parameters)
-        return Kernel(name, parameters, function, self._engine.submit, self._access, priority)
+        engine = self._engine
+        if isinstance(code, Generated):
+            return Emitted(code, engine, self._access, priority)
+        if isinstance(code, str):
+            parameters = parse(signature or "")
+            function = engine.backend.build(code, name, parameters)
+        else:
+            parameters = parse(name if signature is None else signature)
+            name, function = code.name, engine.backend.build_raw(code, parameters)
+        return Kernel(name, parameters, function, engine.submit, self._access, priority)
 
     def library(
         self,

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.dag.errors import ArrayError
 from fusionstitch.dag.signature import Parameter
 
@@ -76,6 +77,12 @@ class Backend(Protocol):
         """A part of a device array on the host, whose copy has been waited for."""
 
     def build(self, code: str, name: str, parameters: Sequence[Parameter]) -> Function: ...
+
+    def build_raw(self, kernel: Any, parameters: Sequence[Parameter]) -> Function:
+        """Of a `cupy.RawKernel`."""
+
+    def build_emitted(self, kernel: Kernel) -> Function:
+        """Of a kernel that fusionstitch generated."""
 
     def call(
         self, fun: Callable[..., Any], arrays: Sequence[Any], stream: Any, work: object

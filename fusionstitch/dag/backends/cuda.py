@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,11 +13,14 @@ import cupyx
 import numpy as np
 from cupy.cuda import driver, runtime
 
+from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.text.source import uncommented
 from fusionstitch.dag.backends.backend import DeviceFailure, contiguous
 from fusionstitch.dag.backends.jitted import Unversioned, on_cuda
 from fusionstitch.dag.errors import ArrayError, LaunchError
 from fusionstitch.dag.signature import Parameter
 from fusionstitch.hlo.errors import ToolchainError
+from fusionstitch.runtime import nvrtc
 
 _CPU = 1
 _OPTIONS = ("-std=c++17",)
@@ -104,6 +108,12 @@ class Cuda:
                 "`__global__` function."
             ) from None
 
+    def build_raw(self, kernel: Any, parameters: Sequence[Parameter]) -> Function:
+        return Function(kernel)
+
+    def build_emitted(self, kernel: Kernel) -> Emitted:
+        return Emitted(kernel)
+
     def call(
         self, fun: Callable[..., Any], arrays: Sequence[Any], stream: Any, work: object
     ) -> None:
@@ -134,18 +144,16 @@ class Cuda:
         runtime.deviceSynchronize()
 
     def recorded(self, enqueue: Callable[[Any], None]) -> Callable[[Any], None]:
-        origin = self.stream(0)
-        origin.begin_capture()
-        try:
-            enqueue(origin)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                origin.end_capture()
-            raise
-        graph = origin.end_capture()
+        graphs: list[Any] = []
+        times = itertools.count()
 
         def launch(stream: Any) -> None:
-            graph.launch(stream)
+            if next(times) == 0:  # this loads the kernels, which cannot be done while capturing
+                enqueue(stream)
+                return
+            if not graphs:
+                graphs.append(_captured(self.stream(0), enqueue))
+            graphs[0].launch(stream)
 
         return launch
 
@@ -161,6 +169,17 @@ class Cuda:
 
     def dlpack_device(self) -> tuple[int, int]:
         return (2, runtime.getDevice())  # kDLCUDA
+
+
+def _captured(origin: Any, enqueue: Callable[[Any], None]) -> Any:
+    origin.begin_capture()
+    try:
+        enqueue(origin)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            origin.end_capture()
+        raise
+    return origin.end_capture()
 
 
 class Function:
@@ -191,3 +210,33 @@ class Function:
                     f"bytes of shared memory: {error}."
                 ) from None
             raise DeviceFailure(str(error)) from None
+
+
+#: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_MAX_DYNAMIC_SHARED = 8
+
+
+class Emitted:
+    """A kernel that fusionstitch generated."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        capability = cupy.cuda.Device().compute_capability
+        arch = f"sm_{capability}" + "a" * (int(capability) >= 90)
+        module = cupy.cuda.function.Module()
+        module.load(nvrtc.compile(uncommented(kernel.source), arch, ()).image)
+        self._kernel = module.get_function(kernel.name)
+        self._cooperative = kernel.cooperative
+        if kernel.shared_bytes > _SHARED:
+            driver.funcSetAttribute(self._kernel.ptr, _MAX_DYNAMIC_SHARED, kernel.shared_bytes)
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        arguments: Sequence[Any],
+        shared: int,
+        stream: Any,
+        work: object,
+    ) -> None:
+        options = {"enable_cooperative_groups": True} if self._cooperative else {}
+        self._kernel(grid, block, arguments, shared, stream, **options)

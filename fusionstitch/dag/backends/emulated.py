@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.dag.backends.backend import contiguous
 from fusionstitch.dag.backends.emulated_source import entry, translation_unit
 from fusionstitch.dag.backends.jitted import on_host
@@ -86,6 +87,12 @@ class Emulated:
     def build(self, code: str, name: str, parameters: Sequence[Parameter]) -> _Function:
         source = self._sources.setdefault(code, _Source(code))
         return _Function(self._machine, source, source.add(name, parameters))
+
+    def build_raw(self, kernel: Any, parameters: Sequence[Parameter]) -> _Function:
+        return self.build(kernel.code, kernel.name, parameters)
+
+    def build_emitted(self, kernel: Kernel) -> _Emitted:
+        return _Emitted(self._machine, kernel)
 
     def call(
         self, fun: Callable[..., Any], arrays: Sequence[Any], stream: Stream, work: object
@@ -199,3 +206,28 @@ class _Function:
             del values[:]  # they were alive until here
 
         self._machine.work(stream, run, cost(*arguments), work)
+
+
+class _Emitted:
+    """A kernel that fusionstitch generated, with its own sizes."""
+
+    def __init__(self, machine: Machine, kernel: Kernel) -> None:
+        self._machine = machine
+        [self._artifact] = emulate.build([kernel])
+        weakref.finalize(self, emulate.keep(self._artifact))
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        arguments: Sequence[Any],
+        shared: int,
+        stream: Stream,
+        work: object,
+    ) -> None:
+        artifact, arrays = self._artifact, list(arguments)
+
+        def run() -> None:
+            emulate.launch(artifact, [array.ctypes.data for array in arrays])
+
+        self._machine.work(stream, run, cost(*arrays), work)
