@@ -2,6 +2,7 @@
 
 import importlib
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from fusionstitch import env
 from fusionstitch.api import install as install
@@ -15,6 +16,9 @@ from fusionstitch.leaving import leave as leave
 from fusionstitch.options import Options as Options
 from fusionstitch.reports.report import Report as Report
 from fusionstitch.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from fusionstitch import dag as dag
 
 env.configure_logging()
 
