@@ -1,5 +1,9 @@
 """FusionStitching for JAX: a jit look-alike that stitches memory-bound ops into single kernels."""
 
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from fusionstitch import env
 from fusionstitch.api import install as install
 from fusionstitch.api import jit as jit
@@ -13,4 +17,14 @@ from fusionstitch.options import Options as Options
 from fusionstitch.reports.report import Report as Report
 from fusionstitch.version import __version__ as __version__
 
+if TYPE_CHECKING:
+    from fusionstitch import dag as dag
+
 env.configure_logging()
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`fs.dag` is loaded when it is asked for."""
+    if name == "dag":
+        return importlib.import_module("fusionstitch.dag")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.figures import axes, flow, loops, planning, scopes, sharing, tables, trial
+from benchmarks.figures import axes, dag, flow, loops, planning, scopes, sharing, tables, trial
 from benchmarks.figures.cases import ROOT
 from benchmarks.figures.picture import Picture
 
@@ -18,6 +18,7 @@ FIGURES: Mapping[str, Callable[[], Picture]] = {
     "how-cycle.svg": planning.draw,
     "how-loops.svg": loops.draw,
     "how-trial.svg": trial.draw,
+    "how-dag.svg": dag.draw,
 }
 
 

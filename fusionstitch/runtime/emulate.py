@@ -5,10 +5,11 @@ For correctness, continuous integration and reading; its times say nothing about
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -108,6 +109,34 @@ def build(
         Artifact(key, image, entry_of[text], k.grid, k.block, k.shared_bytes, k.cooperative)
         for text, k in zip(texts, kernels, strict=True)
     ]
+
+
+def build_unit(source: str, store: Store | None = None) -> Artifact:
+    """Compiles a whole translation unit, as `build` writes one, for kernels of users.
+
+    What it gives has no kernel's name and sizes yet. Raises ToolchainError.
+    """
+    image = compile_shared(
+        source,
+        flags=KERNEL_FLAGS,
+        include=(header_folder(),),
+        depends=header_digest(),
+        store=store or process_store,
+        accept=_load,
+    )
+    return Artifact(_key(image), image, "", 1, 1, 0, False)
+
+
+def keep(artifact: Artifact, store: Store | None = None) -> Callable[[], None]:
+    """Keeps an artifact's image loaded from launch to launch, until what it returns is called.
+
+    Raises VerifyError if it cannot be loaded.
+    """
+    held = contextlib.ExitStack()
+    if error := held.enter_context(_held(artifact.key, artifact.image, store)):
+        held.close()
+        raise VerifyError(f"The emulator stopped: {error}.")
+    return held.close
 
 
 def _key(image: bytes) -> str:

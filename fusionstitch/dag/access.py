@@ -1,0 +1,156 @@
+"""The host's accesses to arrays: each waits for the elements that it must wait for (G10)."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fusionstitch.dag.element import Element, Storage
+from fusionstitch.dag.engine import Engine
+from fusionstitch.dag.errors import ArrayError
+
+#: The number of the stream for the host's reads in timelines.
+HOST_STREAM = -1
+
+
+class Named(NamedTuple):
+    """What is no kernel, and has a name in graphs all the same."""
+
+    name: str
+
+
+class Access:
+    """Reads, writes and exports for the arrays of one scheduler."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._backend = engine.backend
+        self.dropped = engine.memory.dropped
+        self._stream: Any = None
+        #: set while a sequence is recorded: why the host cannot read or write now
+        self.closed = ""
+
+    def read(self, storage: Storage, key: Any) -> Any:
+        """A copy of `storage[key]`, by the rules of NumPy.
+
+        Raises KernelError for work that failed, ArrayError for an array that was given away.
+        """
+        self._check(storage)
+        if storage.on_device and not storage.on_host and not _is_all(key, storage):
+            self._wait_for_writer(storage)
+            return self._part(storage, key)
+        return self._host(storage)[key].copy()
+
+    def write(self, storage: Storage, key: Any, value: Any) -> None:
+        """Writes on the host, after all that uses the array. Raises as `read` does."""
+        self._before_writing(storage)
+        if _is_all(key, storage):
+            host = self._engine.memory.on_host(storage)
+        else:
+            host = self._host(storage)
+        host[key] = value
+        storage.on_host, storage.on_device = True, False
+
+    def writable(self, storage: Storage, overwrite: bool) -> np.ndarray:
+        """The host's copy, for writing into. Raises as `write` does."""
+        self._before_writing(storage)
+        host = self._engine.memory.on_host(storage) if overwrite else self._host(storage)
+        storage.on_host, storage.on_device = True, False
+        return host
+
+    def export(self, storage: Storage, stream: Any, options: dict[str, Any]) -> Any:
+        """A DLPack capsule of the device's copy, which `stream` may use after what was launched."""
+        self._check(storage)
+        element = self._engine.submit(
+            Named("export"), {storage: True}, lambda stream, element: None, caller()
+        )
+        if element.finished or self._backend.joins(stream, element.done):
+            return self._backend.capsule(storage.device, options)
+        self._engine.wait(element)
+        return self._backend.capsule(storage.device, options)
+
+    def dlpack_device(self) -> tuple[int, int]:
+        return self._backend.dlpack_device()
+
+    def check_open(self) -> None:
+        """Raises ArrayError while a sequence is recorded."""
+        if self.closed:
+            raise ArrayError(self.closed)
+
+    def _check(self, storage: Storage) -> None:
+        self.check_open()
+        if storage.given_away:
+            raise ArrayError(f"{storage.label} cannot be used: {storage.readonly}.")
+        self._engine.check()
+        self._engine.memory.collect()
+
+    def _before_writing(self, storage: Storage) -> None:
+        self._check(storage)
+        if storage.readonly:
+            raise ArrayError(f"{storage.label} cannot be written: {storage.readonly}.")
+        for element in storage.users():
+            self._engine.wait(element)
+
+    def _wait_for_writer(self, storage: Storage) -> None:
+        writer: Element | None = storage.writer
+        if writer is not None:
+            self._engine.wait(writer)
+
+    def _host(self, storage: Storage) -> np.ndarray:
+        """The host's copy, valid."""
+        host = self._engine.memory.on_host(storage)
+        if storage.on_host:
+            return host
+        if not storage.on_device:
+            host[...] = 0
+        else:
+            self._wait_for_writer(storage)
+            self._download(storage, host)
+        storage.on_host = True
+        return host
+
+    def _download(self, storage: Storage, host: np.ndarray) -> None:
+        """On a stream of its own: what was launched behind the writer does not hold it up."""
+        engine, stream = self._engine, self._own_stream()
+        begun, arrived = engine.event(), engine.event()
+        self._backend.record(begun, stream)
+        self._backend.download(host, storage.device, stream)
+        self._backend.record(arrived, stream)
+        engine.until(arrived, None)
+        if engine.clock is not None:
+            engine.clock.transferred(storage, "to host", HOST_STREAM, begun, arrived)
+        engine.give_back(begun)
+        engine.give_back(arrived)
+
+    def _part(self, storage: Storage, key: Any) -> Any:
+        found = self._backend.part(storage.device, key, self._own_stream())
+        return found[()] if found.ndim == 0 else found
+
+    def _own_stream(self) -> Any:
+        if self._stream is None:
+            self._stream = self._backend.stream(0)
+        return self._stream
+
+
+def _is_all(key: Any, storage: Storage) -> bool:
+    """Whether a key certainly names every element."""
+    if key is Ellipsis or (isinstance(key, slice) and key == slice(None)):
+        return True
+    keys = key if isinstance(key, tuple) else (key,)
+    # of a single element every place that there is
+    return all(size == 1 for size in storage.shape) and all(
+        isinstance(k, int) and k in (0, -1) for k in keys
+    )
+
+
+def caller() -> tuple[str, int]:
+    """File and line of the first frame outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+_PACKAGE = __name__.rpartition(".")[0] + "."

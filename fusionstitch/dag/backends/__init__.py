@@ -1,0 +1,1 @@
+"""What the scheduler runs on: CUDA through CuPy, or the emulator."""

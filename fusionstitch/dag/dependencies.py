@@ -1,0 +1,76 @@
+"""Which earlier elements a new one depends on, by the arrays that both use (G3 and G4).
+
+GrCUDA keeps for each element the set of its arrays on which later work may depend, and goes through
+the elements of the frontier. Here each array knows those elements: its last writer and the readers
+since. Both give the same edges; this one costs a launch no more when much is pending.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from fusionstitch.dag.element import Element
+
+#: Readers of an array are looked through for finished ones when there are so many more of them.
+_MANY_READERS = 64
+
+
+def connect(element: Element, with_const: bool) -> None:
+    """Finds the parents of a new element and puts it into the sets of its arrays.
+
+    With the rule of const arguments readers of an array do not depend on each other, and a parent
+    that another parent comes after is dropped.
+    """
+    found: dict[Element, tuple[str, ...]] = {}
+    for storage, const in element.uses.items():
+        writer, readers = storage.writer, storage.readers
+        if with_const and const:
+            if writer is not None:
+                found[writer] = (*found.get(writer, ()), storage.label)
+            readers.append(element)
+            if len(readers) % _MANY_READERS == 0:
+                storage.readers = [reader for reader in readers if not reader.finished]
+            continue
+        pending = [reader for reader in readers if not reader.finished] if readers else readers
+        if not pending and writer is not None:
+            pending = [writer]
+        for parent in pending:
+            found[parent] = (*found.get(parent, ()), storage.label)
+        # nothing depends on the users of an array any more once it is written again
+        if writer is not None:
+            writer.active -= 1
+        if readers:
+            for reader in readers:
+                reader.active -= 1
+            storage.readers = []
+        storage.writer = element
+    if not found:
+        return
+    if len(found) == 1:
+        [(parent, labels)] = found.items()
+        element.parents = (parent,)
+        element.edges = ((parent.number, labels),)
+        return
+    parents = sorted(found, key=_number)
+    if with_const:
+        parents = without_ancestors(parents)
+    element.parents = tuple(parents)
+    element.edges = tuple((parent.number, found[parent]) for parent in parents)
+
+
+_number = attrgetter("number")
+
+
+def without_ancestors(parents: list[Element]) -> list[Element]:
+    """Those of `parents`, given in the order of their numbers, that no other one comes after."""
+    wanted = set(parents)
+    first = parents[0].number
+    stack = [above for parent in parents for above in parent.parents]
+    seen: set[Element] = set()
+    while stack:
+        element = stack.pop()
+        if element in seen or element.number < first:
+            continue
+        seen.add(element)
+        stack.extend(element.parents)
+    return [parent for parent in parents if parent not in wanted & seen]

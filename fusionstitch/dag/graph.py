@@ -1,0 +1,102 @@
+"""The DAG of what was launched, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusionstitch.dag.element import Element
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Element `after` waited for element `before`; `arrays` are the names of what both use."""
+
+    before: int
+    after: int
+    arrays: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """One element.
+
+    Attributes:
+        number: counts the elements of the scheduler, from 0
+        name: the kernel's
+        stream: on which it ran
+        frontier: whether later elements may depend on it, when the graph was asked for
+    """
+
+    number: int
+    name: str
+    stream: int
+    frontier: bool
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What was launched, in that order, and what waited for what.
+
+    The host's accesses are no vertices: they show in that nothing depends on what they waited for.
+    """
+
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+
+    @property
+    def streams(self) -> int:
+        """On how many streams it ran."""
+        return len({vertex.stream for vertex in self.vertices})
+
+    @property
+    def waits(self) -> int:
+        """How many edges go from stream to stream, and need an event."""
+        stream = {vertex.number: vertex.stream for vertex in self.vertices}
+        return sum(stream.get(edge.before) != stream[edge.after] for edge in self.edges)
+
+    @property
+    def frontier(self) -> tuple[str, ...]:
+        """The names of the elements on which later ones may depend."""
+        return tuple(vertex.name for vertex in self.vertices if vertex.frontier)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """The edges as pairs of names."""
+        name = {vertex.number: vertex.name for vertex in self.vertices}
+        return [(name.get(edge.before, "?"), name[edge.after]) for edge in self.edges]
+
+    def dot(self) -> str:
+        """The graph in the language of Graphviz: a colour for each stream, edges with arrays."""
+        lines = ["digraph dag {", '  node [shape=box, style=filled, fontname="sans-serif"];']
+        for vertex in self.vertices:
+            lines.append(
+                f"  n{vertex.number} [label={_quoted(vertex.name)}, "
+                f'fillcolor="/set312/{vertex.stream % 12 + 1}", '
+                f'tooltip="stream {vertex.stream}"];'
+            )
+        for edge in self.edges:
+            lines.append(
+                f"  n{edge.before} -> n{edge.after} [label={_quoted(', '.join(edge.arrays))}];"
+            )
+        return "\n".join([*lines, "}", ""])
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def graph(elements: Iterable[Element]) -> Graph:
+    """Of some elements as they are now. An edge from one that is not among them is left out."""
+    kept = list(elements)
+    numbers = {element.number for element in kept}
+    return Graph(
+        tuple(
+            Vertex(e.number, e.name, e.lane_number, e.active > 0 and not e.finished) for e in kept
+        ),
+        tuple(
+            Edge(before, element.number, arrays)
+            for element in kept
+            for before, arrays in element.edges
+            if before in numbers
+        ),
+    )

@@ -1,0 +1,147 @@
+"""Sequences of kernels that are recorded once and then launched as one: a CUDA graph on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from fusionstitch.dag.access import Access
+from fusionstitch.dag.array import Array
+from fusionstitch.dag.dependencies import connect
+from fusionstitch.dag.element import Element, Storage
+from fusionstitch.dag.emitted import Emitted
+from fusionstitch.dag.engine import Begin, Engine
+from fusionstitch.dag.errors import LaunchError
+from fusionstitch.dag.kernel import Kernel
+from fusionstitch.dag.lanes import Lanes
+
+#: Of so many combinations of arguments the recordings are kept.
+_KEPT = 16
+
+
+class Recorded:
+    """A function whose launches are recorded; made by `Scheduler.recorded`."""
+
+    def __init__(self, name: str, fun: Callable[..., Any], engine: Engine, access: Access) -> None:
+        self.name = name
+        self._fun = fun
+        self._engine = engine
+        self._access = access
+        self._recordings: dict[Hashable, _Recording] = {}
+
+    def __call__(self, *args: Any) -> None:
+        """Launches what the function launches for these arguments: arrays, and numbers.
+
+        The function itself runs only with arguments that were not there before. Raises LaunchError
+        for what cannot be recorded: anything but kernels, and arguments that have no hash;
+        ArrayError where the function reads or writes arrays on the host, or makes some.
+        """
+        key = tuple(arg.storage if type(arg) is Array else arg for arg in args)
+        try:
+            recording = self._recordings.get(key)
+        except TypeError as error:
+            raise LaunchError(
+                f"{self.name} is recorded for its arguments, which are arrays of the scheduler and "
+                f"numbers: {error}."
+            ) from None
+        if recording is None:
+            recording = _Recording(self._engine, self._traced(args))
+            while len(self._recordings) >= _KEPT:
+                del self._recordings[next(iter(self._recordings))]
+            self._recordings[key] = recording
+        frame = sys._getframe(1)
+        site = (frame.f_code.co_filename, frame.f_lineno)
+        self._engine.submit(self, dict(recording.uses), recording.begin, site)
+
+    def _traced(self, args: tuple[Any, ...]) -> list[tuple[Element, Begin]]:
+        engine, access = self._engine, self._access
+        if engine.recording is not None:
+            raise LaunchError(f"{self.name} cannot be called while another sequence is recorded.")
+        engine.recording = []
+        access.closed = (
+            f"{self.name} is being recorded: it runs only once, so it cannot make arrays, or read "
+            "or write them on the host. Do that around it."
+        )
+        try:
+            self._fun(*args)
+            return engine.recording
+        finally:
+            engine.recording = None
+            access.closed = ""
+
+    def __repr__(self) -> str:
+        return f"Recorded {self.name}"
+
+
+class _Recording:
+    """Launches with a DAG and streams of their own, and the arrays that they use together.
+
+    The memory of these arrays is not given back while there is a recording.
+    """
+
+    def __init__(self, engine: Engine, steps: list[tuple[Element, Begin]]) -> None:
+        self._engine = engine
+        self._steps = steps
+        self.uses: dict[Storage, bool] = {}
+        for element, _ in steps:
+            if not isinstance(element.kernel, Kernel | Emitted):
+                raise LaunchError(
+                    f"{element} cannot be recorded: a recorded sequence has kernels alone."
+                )
+            for storage, const in element.uses.items():
+                self.uses[storage] = const and self.uses.get(storage, True)
+        for storage in self.uses:
+            storage.held += 1
+        self._lanes = self._planned()
+        backend = engine.backend
+        self._done = [backend.event(False) for _ in steps]
+        self._fork = backend.event(False)
+        self._joins = {number: backend.event(False) for number in self._lanes}
+        self._launch: Callable[[Any], None] | None = None
+
+    def __del__(self) -> None:
+        for storage in self.uses:
+            storage.held -= 1
+
+    def begin(self, stream: Any, element: Element) -> None:
+        """Launches it all on a stream; the arrays are on the device by then."""
+        if self._launch is None:
+            self._launch = self._engine.backend.recorded(self._enqueue)
+        self._launch(stream)
+
+    def _planned(self) -> dict[int, Any]:
+        """Finds parents and streams as for launches one by one; the streams by number."""
+        engine = self._engine
+        if engine.policies.policy == "sync":
+            for element, _ in self._steps:
+                element.lane_number = 0
+            return {}
+        lanes = Lanes(engine.backend, engine.policies)
+        own: dict[Storage, Storage] = {}
+        for element, _ in self._steps:
+            element.uses = {
+                own.setdefault(s, Storage(s.shape, s.dtype, s.label)): const
+                for s, const in element.uses.items()
+            }
+            connect(element, engine.policies.const)
+            lanes.assign(element, element.kernel.priority)
+        return {e.lane_number: e.lane.handle for e, _ in self._steps if e.lane is not None}
+
+    def _enqueue(self, origin: Any) -> None:
+        """Everything, after what is on `origin`; what comes there later runs after everything."""
+        backend = self._engine.backend
+        backend.record(self._fork, origin)
+        for stream in self._lanes.values():
+            backend.wait(stream, self._fork)
+        numbers = {element: number for number, (element, _) in enumerate(self._steps)}
+        for number, (element, begin) in enumerate(self._steps):
+            stream = self._lanes.get(element.lane_number, origin)
+            for parent in element.parents:
+                if parent.lane is not element.lane:
+                    backend.wait(stream, self._done[numbers[parent]])
+            begin(stream, element)
+            backend.record(self._done[number], stream)
+        for lane, stream in self._lanes.items():
+            backend.record(self._joins[lane], stream)
+            backend.wait(origin, self._joins[lane])
