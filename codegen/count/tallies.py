@@ -57,7 +57,7 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 from fusionstitch.codegen.ir.types import PointerTo
-from fusionstitch.codegen.ir.walk import every, in_order
+from fusionstitch.codegen.ir.walk import in_order, statements
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.kernel_cost import Path
 from fusionstitch.costmodel.kernel_time import path_cycles
@@ -463,7 +463,7 @@ def _is_predicated(one: If) -> bool:
 
 def _meets_grid(body: Sequence[Statement]) -> bool:
     """Whether there is a grid barrier inside."""
-    return any(isinstance(one, Barrier) and one.scope is Scope.GRID for one in every(body))
+    return any(isinstance(one, Barrier) and one.scope is Scope.GRID for one in statements(body))
 
 
 _STATEMENTS: Mapping[type, Callable[[_Walk, Any], None]] = {

@@ -99,11 +99,11 @@ class Placing(Protocol):
         from a loop's frame. False if there is none that it may stand after."""
 
 
-def may_meet(kernel: Lowered) -> bool:
-    """Whether any thread may read what another one wrote."""
+def may_meet(kernel: Lowered, areas: Mapping[str, Area]) -> bool:
+    """Whether any thread may read what another one wrote, with these `global_areas`."""
     if kernel.functions and any(b.memory is Memory.SCRATCH for b in kernel.buffers):
         return True
-    own = set(_global_areas(kernel))
+    own = areas.keys()
     for one in every(statement for body in kernel.bodies for statement in body):
         if isinstance(one, Shared):
             return True
@@ -117,16 +117,16 @@ def may_meet(kernel: Lowered) -> bool:
 class Hazards:
     """A kernel's way, which may be gone several times: what its statements do stays the same."""
 
-    def __init__(self, kernel: Lowered, placing: Placing | None = None):
+    def __init__(self, kernel: Lowered, areas: Mapping[str, Area], placing: Placing | None = None):
         functions = {function.name: function for function in kernel.functions}
         clustered = kernel.cluster > 1
 
-        def way(areas: dict[str, Area]) -> _Walk:
+        def way(areas: Mapping[str, Area]) -> _Walk:
             ownership = Ownership(kernel.block, kernel.grid)
-            accesses = Accesses(areas, ownership, kernel.cluster)
+            accesses = Accesses(dict(areas), ownership, kernel.cluster)
             return _Walk(functions, accesses, clustered, placing)
 
-        self._ways = [(way(_global_areas(kernel)), kernel.body)]
+        self._ways = [(way(areas), kernel.body)]
         if placing is not None:  # what functions need by themselves comes first
             self._ways[:0] = [(way({}), function.body) for function in kernel.functions]
 
@@ -147,7 +147,8 @@ class Hazards:
             way.forget(frame)
 
 
-def _global_areas(kernel: Lowered) -> dict[str, Area]:
+def global_areas(kernel: Lowered) -> Mapping[str, Area]:
+    """The global memory that threads write and others read, by the names of buffers."""
     counted = has_counters(kernel)
     alone = kernel.grid == 1 and not kernel.cooperative
     among = Scope.BLOCK if alone or counted else Scope.GRID

@@ -39,13 +39,14 @@ def _names(
     stack = list(nodes)
     while stack:
         node = stack.pop()
-        if isinstance(node, Name):
+        kind = type(node)
+        if kind is Name:
             yield node.name
-        elif isinstance(node, Named):
+        elif kind is Named:
             yield from filter(str.isidentifier, node.parts)
-        elif isinstance(node, Swap):
+        elif kind is Swap:
             yield from (node.left, node.right)
-        if isinstance(node, Invoke):
+        if kind is Invoke:
             function = functions[node.function]
             read = _read_by(function, functions, known)
             given = zip(function.parameters, node.arguments, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 from fusionstitch.hlo import foreign
@@ -35,6 +36,7 @@ def uncommented(source: str) -> str:
     return "\n".join("" if line.lstrip(" \t").startswith(COMMENT) else line for line in lines)
 
 
+@functools.lru_cache(maxsize=1 << 14)  # kernels that are drafted have most of their names in common
 def identifier(wanted: str) -> str:
     """A C identifier like `wanted` that is no keyword, no macro, and no name generated code uses
     without asking a `Writer` for it."""

@@ -11,6 +11,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.trial import outcome, runs, sides
 from fusionstitch.trial.runs import Runs
+from fusionstitch.trial.trial import Baseline, Trial
 from tests.trial.conftest import Stage, kinds, options
 
 X = jnp.ones(1000, jnp.float32)
@@ -99,3 +100,14 @@ def test_rounds_go_on_as_long_as_it_is_open_who_is_faster(
 ) -> None:
     times = sides.timed(lambda x: x, lambda x: None, Runs((X,), {}, False), span, 1e-6, 1.0, wall)
     assert times.rounds == wall.read == span.read == rounds
+
+
+@pytest.mark.parametrize(("each_s", "wanted"), [(1e-5, 90.0), (1.0, 120.0)])
+def test_what_xla_takes_alone_is_the_shortest_of_several_readings(
+    each_s: float, wanted: float
+) -> None:
+    """Another process on the device makes some of them longer; a long run is read once."""
+    clock = Fixed(90, 120, 300, 95, 91)
+    baseline = Baseline(lambda x: x, 0, clock, lambda us: None)
+    trial = Trial(lambda: baseline, pytest.fail, Runs((X,), {}, False))
+    assert trial._alone_us(baseline, each_s) == wanted

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from fusionstitch.codegen.ir.accesses import Access, covers
-from fusionstitch.codegen.ir.hazards import Before, Hazards, Missing, Spot, may_meet
+from fusionstitch.codegen.ir.hazards import Before, Hazards, Missing, Spot, global_areas, may_meet
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
@@ -47,10 +47,11 @@ def place_barriers(kernel: Lowered) -> Lowered:
 
     Raises PassError for an access that no barrier can come before: a defect of ours.
     """
-    if not may_meet(kernel):
+    areas = global_areas(kernel)
+    if not may_meet(kernel, areas):
         return kernel
     placer = _Placer(kernel.cluster)
-    hazards = Hazards(kernel, placer)
+    hazards = Hazards(kernel, areas, placer)
     try:
         if kernel.cooperative:
             placer.of_grid = True

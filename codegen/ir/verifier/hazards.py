@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from fusionstitch.codegen.ir.hazards import Hazards, Missing, may_meet
+from fusionstitch.codegen.ir.hazards import Hazards, Missing, global_areas, may_meet
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.verifier.fault import Fault
 
 
 def check(kernel: Lowered) -> None:
     """Raises Fault for accesses to one array without a barrier between them."""
-    if not may_meet(kernel):
+    areas = global_areas(kernel)
+    if not may_meet(kernel, areas):
         return
     try:
-        Hazards(kernel).walk()
+        Hazards(kernel, areas).walk()
     except Missing as missing:
         raise Fault(_said(missing), missing.at) from missing
 
