@@ -46,8 +46,8 @@ def steps() -> list[Step]:
             "block",
         ),
         (
-            "half of its patterns leave",
-            f"the least proven ones, at most {len(ATTEMPTS) - 1} times; the rest is tried",
+            "some of its patterns leave",
+            f"measured losers, or half; at most {len(ATTEMPTS) - 1} times; the rest is tried",
             "thread",
             "none left to take away: XLA's serves",
             "xla",

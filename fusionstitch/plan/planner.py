@@ -105,7 +105,9 @@ class Planner:
         self.call_us = model.call_us
         limits = SolverLimits(max_nodes=options.max_solver_nodes)
         chooses = scorer or make_scorer(options, model, measure)
-        self.search = search = Search(graph, inspect, chooses, limits, compare)
+        # the paper's scores are no times
+        xla_us = 0.0 if options.scorer == "paper" else self.xla.us
+        self.search = search = Search(graph, inspect, chooses, limits, compare, xla_us)
         search.rejected = [
             Rejected(graph, 1 << op.id, "op", v.reason, v.facts) for op, v in fusible.refused
         ]

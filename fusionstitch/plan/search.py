@@ -2,8 +2,8 @@
 
 Every candidate has an upper bound that costs little. The integer program is solved with the
 bounds, what it chose is inspected and scored, and it is solved again until everything chosen has
-its true score. Since bounds are never too low, the result is the plan that scoring every candidate
-would have given.
+its true score, or the best plan of what has one is as good but for very little. Since bounds are
+never too low, the result is the plan that scoring every candidate would have given, but for that.
 """
 
 from __future__ import annotations
@@ -39,6 +39,14 @@ LEAST_INSPECTED = 450
 TRUSTED_SHARE = 0.5
 TOGETHER_ROUNDS = 4
 
+#: Why a pattern that might be chosen is not.
+BEATEN = "Other patterns over its ops win more."
+HARDLY_MORE = "With it the program would be faster by less than a hundredth."
+
+#: By what share of what a program takes a plan may be slower than the best one: the trial that
+#: follows sees no less.
+ENOUGH_SHARE = 0.01
+
 #: What a pattern has to win, as a share of what chosen ones win in its place, to stand for them,
 #: and how many of those are looked at as closely as what is chosen.
 LARGER_SHARE = 0.5
@@ -58,6 +66,8 @@ class Search:
     scorer: Scorer
     limits: SolverLimits
     compare: Inspect | None = None
+    #: what XLA takes for the graph, in the currency of scores; 0: the best plan is looked for
+    xla_us: float = 0.0
     candidates: list[Candidate] = field(default_factory=list)
     #: what was turned down, in the order in which it was
     rejected: list[Rejected] = field(default_factory=list)
@@ -70,6 +80,8 @@ class Search:
     inspected: int = 0
     inspected_ops: int = 0
     larger_left: int = MOST_LARGER
+    #: what could have been chosen, but would have won too little for a closer look
+    passed_over: dict[Candidate, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.program = Program(self.graph, [], self.limits)
@@ -97,10 +109,9 @@ class Search:
         self.program.bits = [one.bits for one in self.candidates]
         budget = max(LEAST_INSPECTED, INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph))
         while True:
-            values = {n: one.value for n, one in enumerate(self.candidates) if one.is_open}
-            solution = self.program.solve(values)
+            solution = self._solved()
             chosen = self.chosen(solution)
-            unscored = [one for one in chosen if one.score is None]
+            unscored = self._worth_a_look(chosen)
             if not unscored:
                 # all of them, before it is solved again
                 compared = [self._compare(one) for one in chosen]
@@ -182,6 +193,39 @@ class Search:
         )
         verify_times(plan)
         return plan
+
+    def _solved(self) -> Solution:
+        """The best plan by values; that over patterns with scores if the program is as fast with it
+        but for `ENOUGH_SHARE`."""
+        values = {n: one.value for n, one in enumerate(self.candidates) if one.is_open}
+        best = self.program.solve(values)
+        known = {n: us for n, us in values.items() if self.candidates[n].score is not None}
+        if not known.keys() >= set(best.chosen):
+            sure = self.program.solve(known)
+            most, least = (sum(map(values.__getitem__, one.chosen)) for one in (best, sure))
+            if most - least <= self._enough_us(most):
+                unknown = (one for one in self.chosen(best) if one.score is None)
+                self.passed_over.update(dict.fromkeys(unknown))
+                return sure
+        return best
+
+    def _worth_a_look(self, chosen: Sequence[Candidate]) -> list[Candidate]:
+        """Of what would be chosen, what has no score: without those that win least, which may be
+        beaten by what the others turn out to win, or win too little together."""
+        unscored = [one for one in chosen if one.score is None]
+        left = self._enough_us(sum(one.value for one in chosen))
+        passed = set[Candidate]()
+        for one in sorted(unscored, key=lambda one: one.value):
+            left -= one.value
+            if left < 0:
+                break
+            passed.add(one)
+        # scores are rounded where they are added up
+        return [one for one in unscored if one not in passed] or unscored
+
+    def _enough_us(self, won_us: float) -> float:
+        """What a plan may win less than one that wins so much."""
+        return ENOUGH_SHARE * (self.xla_us - won_us)
 
     # ---- one candidate --------------------------------------------------------------------------
 
@@ -281,8 +325,9 @@ class Search:
         for one in self.candidates:
             if one.is_open and one not in chosen:
                 what = "bound_us" if one.score is None else "score_us"
-                why = forbid("Other patterns over its ops win more.", **{what: one.value})
-                yield self._rejected(one, why)
+                passed = one.score is None and one in self.passed_over
+                reason = HARDLY_MORE if passed else BEATEN
+                yield self._rejected(one, forbid(reason, **{what: one.value}))
 
     def _taken(self, one: Candidate, spared_us: float, xla: XlaPlan) -> Chosen:
         """A pattern that spares XLA `spared_us` of its modelled time, in the scorer's currency."""

@@ -134,6 +134,7 @@ def test_a_kept_program_is_planned_again_by_what_was_measured() -> None:
         "profile": dataclasses.asdict(H200),
         "evidence": {},
         "tried": False,
+        "put_off": False,
         "left_out": [],
         "truth": to_plain(truth),
     }
