@@ -60,7 +60,7 @@ def annotated(op: Op, **known: Any) -> Op:
 
 def like(made: Op, op: Op) -> Op:
     """What is `made` of an op, with the annotations of that op."""
-    return _with(made, annotations_of(op))
+    return _with(made, op.annotations) if isinstance(op, _Annotated) else made
 
 
 def _with(op: Op, known: Annotations) -> Op:
