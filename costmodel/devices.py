@@ -18,7 +18,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from fusionstitch.costmodel.prices import Library, OpCosts, Prices, Registers, XlaKernels
+from fusionstitch.costmodel.prices import Foreign, Library, OpCosts, Prices, Registers, XlaKernels
 from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.errors import OptionError
 
@@ -133,6 +133,7 @@ class Device:
     registers: Registers
     prices: Prices
     library: Library
+    foreign: Foreign
     xla: XlaKernels
     bandwidth_curve: tuple[tuple[int, float], ...]
     measured: str
@@ -266,6 +267,7 @@ PARTS: Mapping[str, type] = {
     "registers": Registers,
     "prices": Prices,
     "library": Library,
+    "foreign": Foreign,
     "xla": XlaKernels,
 }
 #: Fields that are whole numbers, and those that may be 0 beside times and counts of instructions.

@@ -33,6 +33,7 @@ from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.costmodel.work import Work
 from fusionstitch.costmodel.xla_fusions import xla_fusions
 from fusionstitch.costmodel.xla_kernels import kernel_time_us
+from fusionstitch.costmodel.xla_libraries import library_us
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import candidates
@@ -44,6 +45,7 @@ from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.loops import xla_loop_us
 from fusionstitch.plan.scores import ModelScorer, PaperScorer
 from tests.codegen.regions import whole, whole_of
+from tests.costmodel.test_xla_libraries import MEASURED, convolution
 from tests.graphs import Builder
 from tests.patterns.edits import module_of
 from tests.patterns.test_loop_residuals import pendulums
@@ -195,6 +197,12 @@ FUSED = [
     *(fused(product(*sizes)) for sizes in ((256, 256, 1000), (3, 3, 3, 1 << 17), (8, 8, 8192, 64))),
     fused(lambda b: b.exp(b.exp(b.parameter((2000, 2000)))), last=True),
 ]
+
+
+def libraries(on: Device) -> list[float | None]:
+    ops = [make() for make, _ in MEASURED.values()]
+    colours = convolution((8, 224, 224, 3), (64, 3, 3, 3), (8, 224, 224, 64))
+    return [library_us(op, on) for op in (*ops, colours)]
 
 
 def fusions(on: Device) -> list[float]:
@@ -361,7 +369,7 @@ def choices(on: Device) -> tuple[object, ...]:
 
 #: What is seen of a device, the cheapest first.
 SEEN: tuple[Callable[[Device], Any], ...] = (
-    *(our_kernels, xla_kernels, copies, fusions, op_by_op, least),
+    *(our_kernels, xla_kernels, copies, fusions, libraries, op_by_op, least),
     *(tables, residuals, loops, scores, choices, drafts),
 )
 KNOWN = functools.cache(lambda see: see(H200))
@@ -379,4 +387,4 @@ def test_a_device_may_differ_in_every_number() -> None:
         put(fields, path, others(value)[0])
     made_up = from_fields({**fields, "name": "made up"})
     assert not [path for path, value in numbers(made_up) if value == VALUES.get(path)]
-    assert all(see(made_up) != KNOWN(see) for see in SEEN[:6])
+    assert all(see(made_up) != KNOWN(see) for see in SEEN[:7])
