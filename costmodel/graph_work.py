@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.evaluations import NOT_UNROLLED, Evaluations
 from fusionstitch.costmodel.scale import Scale
 from fusionstitch.costmodel.work import (
     READS_PART,
@@ -54,6 +55,8 @@ class GraphWork:
         self.reductions = sum(1 << op.id for op in graph if kind_of(op.opcode) is Kind.REDUCTION)
         self.scatters = sum(1 << op.id for op in graph if op.opcode == "scatter")
         self.sizes = [op.shape.size for op in graph]
+        self.evaluations = Evaluations(graph, free, device)
+        self.not_unrolled = sum(1 << op.id for op in graph if op.opcode in NOT_UNROLLED)
         #: per op, the bitset of its operands
         self.operands = [sum(1 << i for i in read) for read in self._operands]
 

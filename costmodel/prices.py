@@ -267,6 +267,10 @@ class XlaKernels(Numbers):
     (benchmarks/scatters.py, fc70a7f).
     """
 
+    thread_us: float
+    access_us: float
+    step_us: float
+    branch_us: float
     column_us: float
     one_input_share: float
     more_inputs_share: float

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import kernel_us, library_gemm_us
+from fusionstitch.costmodel.evaluations import unrolled
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import Work, dot_flops
 from fusionstitch.hlo.attributes import REPLACE
@@ -45,6 +46,8 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
     reductions = [ops[i] for i in ids(bits & works.reductions)]
     blocks = -(-max(works.sizes[i] for i in ids(bits)) // LOOP_TILE)
     us, threads = device.stage_us * works.chain(bits), LOOP_THREADS
+    if not reductions and not bits & works.scatters:
+        return _loop_us(works, bits, written, replace(work, blocks=blocks))
     # a scatter writes over an array that another kernel has filled or copied
     us += sum(device.launch_us + _scatter_us(ops[i], device) for i in ids(bits & works.scatters))
     walked = 0.0
@@ -64,6 +67,39 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
         if _normalises(works, reductions, written):
             work = _normalised(works, bits, source, work)
     return us + max(kernel_us(replace(work, blocks=blocks), device, threads), walked)
+
+
+def _loop_us(works: GraphWork, bits: int, written: int, work: Work) -> float:
+    """A kernel with a thread for each element of its result, or for a few neighbours.
+
+    Its traffic overlaps with what its threads do, but not wholly. Few threads wait for what each of
+    them does one after the other.
+    """
+    device, xla = works.device, works.device.xla
+    size, elements = _looped(works, written)
+    neighbours = 1 if bits & works.not_unrolled else unrolled(size, device)
+    [root, *_] = (works.graph.ops[i] for i in ids(written)) if written else (None,)
+    if root is not None and root.opcode == "concatenate":
+        size, neighbours = max(x.shape.size for x in root.operands), 1
+    threads = size / neighbours
+    waves = max(1.0, threads / (device.sm_count * device.max_threads_per_sm))
+    done = works.evaluations.of(bits, written)
+    at_once = neighbours if _aligned(root, neighbours) else 1
+    issued = (done.loads + elements) / at_once * xla.access_us + threads * xla.thread_us + done.us
+    waited = (done.steps * xla.step_us + waves * done.branches * xla.branch_us) / threads
+    least = kernel_us(Work(), device)
+    return least + waited + math.hypot(kernel_us(work, device) - least, issued)
+
+
+def _looped(works: GraphWork, written: int) -> tuple[int, int]:
+    """Elements of the largest result, and of all."""
+    sizes = [works.sizes[i] for i in ids(written)] or [1]
+    return max(1, *sizes), sum(sizes)
+
+
+def _aligned(root: Op | None, neighbours: int) -> bool:
+    """Whether neighbours are in one row, so that they are read and written at once."""
+    return root is not None and (len(root.dims) <= 1 or root.dims[-1] % neighbours == 0)
 
 
 def _scatter_us(op: Op, device: Device) -> float:
