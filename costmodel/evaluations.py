@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 
 from fusionstitch.costmodel.devices import WARP, Device
-from fusionstitch.costmodel.work import arithmetic
+from fusionstitch.costmodel.work import LONGEST_WALK, arithmetic
 from fusionstitch.hlo.graph import Graph, Op, ids
 
 #: Indices of a value that are told apart at most: what is read more often costs no more.
@@ -24,10 +24,13 @@ INDEXED = frozenset(
     {
         *("slice", "pad", "concatenate", "transpose", "reverse", "gather", "reshape"),
         *("dynamic-slice", "dynamic-update-slice", "broadcast", "reduce", "reduce-window"),
+        "scatter",
     }
 )
 #: and those among them for which threads branch, so that loads wait for each other.
 BRANCHING = frozenset({"pad", "concatenate", "gather"})
+#: Ops that join many elements into one.
+JOINS = frozenset({"reduce", "reduce-window"})
 #: Elements of one thread at most; ops for which XLA has a thread for each element.
 MOST_UNROLLED = 4
 NOT_UNROLLED = frozenset(
@@ -76,6 +79,7 @@ class Evaluations:
             )
             self._steps.append((flops + work.int_ops / size) / 20 + work.special / size)
         self._branching = [op.opcode in BRANCHING for op in graph]
+        self._joins = sum(1 << op.id for op in graph if op.opcode in JOINS)
         self._indexed = sum(1 << op.id for op in graph if op.opcode in INDEXED)
 
     def of(self, bits: int, written: int) -> Evaluated:
@@ -98,6 +102,8 @@ class Evaluations:
                     continue
                 theirs = indices.setdefault(operand, {})
                 for index, n in mine.items():
+                    if self._joins >> i & 1:  # threads share what they join
+                        n = min(n, self._sizes[i])
                     at = hash((index, own)) if own else index
                     if at in theirs:
                         theirs[at] = max(theirs[at], n * share)
@@ -130,7 +136,7 @@ def _reads(op: Op) -> list[tuple[int, float, int]]:
     """(operand, evaluations of it for one of the op, the index map as a number, 0 for the op's own)
     for what an op evaluates."""
     size, inputs = _result(op), len(op.operands)
-    if op.opcode in ("reduce", "reduce-window"):
+    if op.opcode in JOINS:
         inputs //= 2
     found = []
     for k, operand in enumerate(op.operands[:inputs]):
@@ -145,7 +151,11 @@ def _reads(op: Op) -> list[tuple[int, float, int]]:
         elif op.opcode == "reduce":
             share, own = operand.shape.size / size, _number(op.id, 0)
         elif op.opcode == "reduce-window":
-            share, own = float(math.prod(op.attrs["size"])), _number(op.id, 0)
+            steps = math.prod(op.attrs["size"])
+            share, own = float(min(steps, LONGEST_WALK)), _number(op.id, 0)
+        elif op.opcode == "scatter":
+            share = 0.0 if k < inputs // 2 else op.operands[-1].shape.size / size
+            own = _number(op.id, k)
         elif op.opcode == "dynamic-update-slice":
             share, own = (0.0 if k == 0 else 1.0), _number(op.id, k)
         elif op.opcode in INDEXED:

@@ -271,6 +271,9 @@ class XlaKernels(Numbers):
     access_us: float
     step_us: float
     branch_us: float
+    reduced_us: float
+    padded_us: float
+    again_us: float
     column_us: float
     one_input_share: float
     more_inputs_share: float
@@ -278,3 +281,4 @@ class XlaKernels(Numbers):
     contended_elements: int
     contended_power: float
     most_contended_ns: float
+    narrow_updates: float
