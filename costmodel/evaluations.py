@@ -56,10 +56,14 @@ class Evaluated:
 
 
 class Evaluations:
-    """Of sets of ops of one graph; what an evaluation of each op takes is worked out once."""
+    """Of sets of ops of one graph; what an evaluation of each op takes is worked out once.
 
-    def __init__(self, graph: Graph, free: int, device: Device):
-        self.free = free
+    `guessed`: XLA may have fused otherwise, as it writes what is dear to compute again. Then each
+    element is evaluated once.
+    """
+
+    def __init__(self, graph: Graph, free: int, device: Device, guessed: bool = True):
+        self.free, self.guessed = free, guessed
         self._sizes = [_result(op) for op in graph]
         self._reads = [_reads(op) for op in graph]
         self._us: list[float] = []
@@ -94,6 +98,9 @@ class Evaluations:
             if not (mine := indices.get(i)):
                 continue
             times = sum(mine.values())
+            if self.guessed and times > self._sizes[i]:
+                mine = {index: n * self._sizes[i] / times for index, n in mine.items()}
+                times = self._sizes[i]
             us += times * self._us[i]
             steps += times * self._steps[i]
             branches += times * self._branching[i]

@@ -136,7 +136,7 @@ class _Lister:
 
     def of(self, scheduled: Graph, runs: int) -> Iterator[FinalKernel]:
         found = opened(scheduled, self.configs)
-        works = GraphWork(found.graph, free_bits(found.graph), self.device)
+        works = GraphWork(found.graph, free_bits(found.graph), self.device, guessed=False)
         for launch in found.launches:
             op = launch.instruction
             if op.opcode == "while":

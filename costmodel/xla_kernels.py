@@ -79,7 +79,7 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
         issued, waited = padded * device.xla.padded_us, 0.0
     else:
         issued, waited = _evaluated(works, bits, written, blocks * threads)
-    return us + least + waited + math.hypot(busy, issued)
+    return us + least + waited + max(busy, issued)
 
 
 def _evaluated(works: GraphWork, bits: int, written: int, threads: int) -> tuple[float, float]:
@@ -88,7 +88,7 @@ def _evaluated(works: GraphWork, bits: int, written: int, threads: int) -> tuple
     device, xla = works.device, works.device.xla
     done = works.evaluations.of(bits, written)
     at_once = min(threads, device.sm_count * device.max_threads_per_sm)
-    waited = (done.steps * xla.step_us + done.branches * xla.branch_us) / max(1, at_once)
+    waited = done.branches * xla.branch_us / max(1, at_once)
     return done.us + done.loads * xla.reduced_us, waited
 
 

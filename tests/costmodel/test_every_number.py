@@ -186,11 +186,31 @@ def added(b: Builder, rows: int) -> Any:
     return b.add_to_rows(table, places, b.parameter((1 << 16, 1)))
 
 
+def narrow(b: Builder) -> tuple[Any, Any, Any]:
+    """A table of 16 bits that rows are added to, the places and the rows."""
+    return (
+        b.parameter((300, 1), "bf16"),
+        b.parameter((1 << 16,), "s32"),
+        b.parameter((1 << 16, 1), "bf16"),
+    )
+
+
+def spread(b: Builder) -> Any:
+    """Columns that are read for each of many elements, and are added."""
+    total = b.broadcast(b.parameter((64,)), (64, 1 << 16), (0,))
+    for _ in range(7):
+        total = b.add(total, b.broadcast(b.parameter((64,)), (64, 1 << 16), (0,)))
+    return total
+
+
 FUSED = [
     fused(lambda b: b.reduce(b.parameter((4096, 768)), (0,))),
     fused(lambda b: b.reduce(b.reduce(b.parameter((64, 64)), (0,)), (0,))),
     *(fused(functools.partial(normalised, inputs=n)) for n in (1, 2)),
     *(fused(functools.partial(added, rows=n)) for n in (4, 1 << 16)),
+    fused(lambda b: b.add_to_rows(*narrow(b))),
+    fused(lambda b: b.reduce(spread(b), (1,))),
+    fused(lambda b: b.exp(b.concatenate([b.parameter((300, 7)), b.parameter((200, 7))]))),
     *(fused(product(*sizes)) for sizes in ((8, 8, 8), (64, 64, 1000), (512, 512, 2048))),
     *(fused(product(*sizes)) for sizes in ((256, 256, 4096), (4096, 4096, 4096))),
     fused(product(4, 4, 8, 1 << 17, "f32")),

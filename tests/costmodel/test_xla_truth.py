@@ -86,7 +86,7 @@ def test_a_kernel_is_modelled_as_its_ops_are() -> None:
     """By the same rules as where the model guesses what is fused."""
     module = from_proto(text_to_proto(GPU, compiled=True))
     found = opened(module.entry, backend_configs(module.proto))
-    works = GraphWork(found.graph, free_bits(found.graph), H200)
+    works = GraphWork(found.graph, free_bits(found.graph), H200, guessed=False)
     last = found.launches[-1]
     assert truth_of(GPU, 1.0, H200).kernels[-1].modelled_us == kernel_time_us(
         works, last.bits, last.written
