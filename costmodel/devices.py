@@ -44,7 +44,8 @@ class Device:
     beyond a kernel of XLA's own; outside loops it adds nothing that could be measured
     (`benchmarks/later_calls.py`). `loop_turn_us` is what an iteration of such a loop takes beside
     its kernels, and `loop_wait_us` what it takes more where the host waits to hear whether there is
-    another one. `parameter_bytes` bounds the parameters of one kernel.
+    another one. A span between two events is `event_us` longer than the kernels between them.
+    `parameter_bytes` bounds the parameters of one kernel.
 
     A grid barrier takes `grid_barrier_us` with one block per multiprocessor and `barrier_block_us`
     more for each further one. A block that has written takes `arrive_us` to arrive at a counter,
@@ -107,6 +108,7 @@ class Device:
     loop_call_us: float
     loop_turn_us: float
     loop_wait_us: float
+    event_us: float
     large_gemm_flops: int
     large_tensor_bytes: int
     parameter_bytes: int

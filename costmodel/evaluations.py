@@ -127,9 +127,7 @@ class Evaluations:
         """Of elementwise ops: each once for each element that is written."""
         n = max((self._sizes[i] for i in ids(written & bits)), default=1)
         read = {operand for i in ids(bits) for operand, _, _ in self._reads[i]}
-        loads = n * sum(
-            self._sizes[i] > 1 for i in read if not (bits | self.free) >> i & 1
-        )
+        loads = n * sum(self._sizes[i] > 1 for i in read if not (bits | self.free) >> i & 1)
         us = n * sum(self._us[i] for i in ids(bits))
         return Evaluated(us, loads, 0.0, n * sum(self._steps[i] for i in ids(bits)) + loads)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import kernel_us, library_gemm_us
-from fusionstitch.costmodel.evaluations import unrolled
+from fusionstitch.costmodel.evaluations import MOST_UNROLLED, unrolled
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import Work, dot_flops
 from fusionstitch.hlo.attributes import REPLACE
@@ -54,7 +54,7 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
     us += sum(device.launch_us + _scatter_us(ops[i], device) for i in ids(bits & works.scatters))
     chain = works.chain(bits)
     us += device.stage_us * chain
-    least, walked, padded = kernel_us(Work(), device), 0.0, 0
+    least, walked, padded, whole = kernel_us(Work(), device), 0.0, 0, True
     if reductions:
         source = reductions[0].operands[0]
         blocks = max(1, -(-source.shape.size // LOOP_TILE))
@@ -73,13 +73,17 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
         if normalises or chain > 1:
             us += device.xla.again_us * (chain - 1)
             padded = source.shape.size // max(1, reduced) << (reduced - 1).bit_length()
+            whole = padded == source.shape.size
+        else:
+            whole = source.dims[-1:] == () or source.dims[-1] % MOST_UNROLLED == 0
     work = replace(work, blocks=blocks)
     busy = max(kernel_us(work, device, threads) - least, walked)
     if padded:
         issued, waited = padded * device.xla.padded_us, 0.0
     else:
         issued, waited = _evaluated(works, bits, written, blocks * threads)
-    return us + least + waited + max(busy, issued)
+    # traffic hides what threads do that read whole vectors
+    return us + least + waited + (max(busy, issued) if whole else math.hypot(busy, issued))
 
 
 def _evaluated(works: GraphWork, bits: int, written: int, threads: int) -> tuple[float, float]:

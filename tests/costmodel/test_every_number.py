@@ -34,6 +34,7 @@ from fusionstitch.costmodel.work import Work
 from fusionstitch.costmodel.xla_fusions import xla_fusions
 from fusionstitch.costmodel.xla_kernels import kernel_time_us
 from fusionstitch.costmodel.xla_libraries import library_us
+from fusionstitch.costmodel.xla_truth import kernels_us
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import candidates
@@ -225,6 +226,10 @@ def libraries(on: Device) -> list[float | None]:
     return [library_us(op, on) for op in (*ops, colours)]
 
 
+def spans(on: Device) -> float:
+    return kernels_us(20.0, on)
+
+
 def fusions(on: Device) -> list[float]:
     return [us(on) for us in FUSED]
 
@@ -389,7 +394,7 @@ def choices(on: Device) -> tuple[object, ...]:
 
 #: What is seen of a device, the cheapest first.
 SEEN: tuple[Callable[[Device], Any], ...] = (
-    *(our_kernels, xla_kernels, copies, fusions, libraries, op_by_op, least),
+    *(our_kernels, xla_kernels, copies, fusions, libraries, spans, op_by_op, least),
     *(tables, residuals, loops, scores, choices, drafts),
 )
 KNOWN = functools.cache(lambda see: see(H200))
@@ -407,4 +412,4 @@ def test_a_device_may_differ_in_every_number() -> None:
         put(fields, path, others(value)[0])
     made_up = from_fields({**fields, "name": "made up"})
     assert not [path for path, value in numbers(made_up) if value == VALUES.get(path)]
-    assert all(see(made_up) != KNOWN(see) for see in SEEN[:7])
+    assert all(see(made_up) != KNOWN(see) for see in SEEN[:8])
