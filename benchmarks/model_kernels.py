@@ -2,6 +2,7 @@
 
 python -m benchmarks.model_kernels [PROGRAM...] --json FILE [--each S] [--total S] [--jobs N]
 python -m benchmarks.model_kernels --list [PROGRAM...]
+python -m benchmarks.model_kernels --again FILE --texts FOLDER --json FILE
 
 On a GPU. Each program (an example, everyday/NAME, unseen/FIELD/NAME, corpus/NAME as drawn from
 --seed, loops/NAME or FILE.py:NAME; all for none) is compiled by jax.jit in a process of its own,
@@ -9,7 +10,8 @@ which has S seconds; its kernels are those of its executable, their times those 
 With --jobs several are compiled side by side, on as many GPUs as --gpus says; on each one is traced
 at a time. The file, written after each program, holds a row for each kernel;
 `python -m benchmarks.fit_xla FILE...` says how far off the model is. With --texts the HLO of each
-executable is kept, for who refits the model. A program that fails or takes too long is a row of
+executable is kept, for who refits the model: --again models the kernels of a file anew from them,
+without a GPU, and leaves out what a fit does not read. A program that fails or takes too long is a row of
 `failed`.
 """
 
@@ -36,6 +38,7 @@ from benchmarks.environment import describe
 from benchmarks.kernel_times import times_of
 from benchmarks.model_error import programs as known_programs
 from fusionstitch.commands.targets import load
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.xla_final import FinalKernel
 from fusionstitch.measure.activity import Activity
 
@@ -45,6 +48,8 @@ WARM, CALLS = 3, 10
 MOST_ACTIVITIES = 200_000
 #: Characters of what a child said before it failed.
 SAID = 400
+#: What a fit reads of a kernel.
+READ = ("name", "emitter", "runs", "bytes", "floor_us", "modelled_us", "measured_us")
 
 Program = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 #: The activities of what a function runs and waits for.
@@ -126,6 +131,30 @@ def record(program: Program, trace: Trace, text: Path | None = None) -> dict[str
         "unfused_us": modelled_times(planned)[0],
         "kernels": [row_of(one, times.us.get(n)) for n, one in enumerate(truth.kernels)],
     }
+
+
+def modelled_again(content: Mapping[str, Any], texts: Path, device: Device) -> dict[str, Any]:
+    """What was recorded with what the model says of it now, by the texts of the executables. Of
+    loops that the data end, nobody knows how often their kernels ran: these have no time."""
+    from fusionstitch.costmodel.xla_truth import truth_of
+
+    programs: dict[str, Any] = {}
+    for name, record in content["programs"].items():
+        text = (texts / f"{name.replace('/', '.')}.hlo").read_text()
+        kernels = truth_of(text, record["us"], device).kernels
+        times = [row["measured_us"] for row in record["kernels"]]
+        least = device.launch_us / 2
+        pairs = list(zip(kernels, times, strict=True))
+        guessed = {one.graph for one, us in pairs if us is not None and us < least}
+        rows = [
+            row_of(one, None if one.graph in guessed and one.runs > 1 else us) for one, us in pairs
+        ]
+        programs[name] = {
+            **record,
+            "modelled_us": round(sum(one.runs * one.modelled_us for one in kernels), 4),
+            "kernels": [{key: row[key] for key in READ} for row in rows],
+        }
+    return {**content, "programs": programs}
 
 
 def row_of(kernel: FinalKernel, measured_us: float | None) -> dict[str, Any]:
@@ -242,7 +271,16 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, help="a folder for the HLO of each executable")
     for hidden, kind in (("--one", str), ("--alone", Path), ("--text", Path)):
         parser.add_argument(hidden, type=kind, help=argparse.SUPPRESS)
+    parser.add_argument("--again", type=Path, help="a file whose kernels are modelled anew")
     asked = parser.parse_args()
+    if asked.again is not None:
+        from fusionstitch.costmodel.devices import device
+
+        kept = json.loads(asked.again.read_text())
+        [*_, name] = kept["environment"]["gpu"].lower().split()
+        found_again = modelled_again(kept, asked.texts, device(name))
+        asked.json.write_text(json.dumps(found_again, separators=(",", ":")) + "\n")
+        return
     if asked.one:
         _child(asked.one, asked)
         return

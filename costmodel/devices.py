@@ -18,7 +18,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from fusionstitch.costmodel.prices import Library, OpCosts, Prices, Registers, XlaKernels
+from fusionstitch.costmodel.prices import Foreign, Library, OpCosts, Prices, Registers, XlaKernels
 from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.errors import OptionError
 
@@ -44,7 +44,8 @@ class Device:
     beyond a kernel of XLA's own; outside loops it adds nothing that could be measured
     (`benchmarks/later_calls.py`). `loop_turn_us` is what an iteration of such a loop takes beside
     its kernels, and `loop_wait_us` what it takes more where the host waits to hear whether there is
-    another one. `parameter_bytes` bounds the parameters of one kernel.
+    another one. A span between two events is `event_us` longer than the kernels between them.
+    `parameter_bytes` bounds the parameters of one kernel.
 
     A grid barrier takes `grid_barrier_us` with one block per multiprocessor and `barrier_block_us`
     more for each further one. A block that has written takes `arrive_us` to arrive at a counter,
@@ -107,6 +108,7 @@ class Device:
     loop_call_us: float
     loop_turn_us: float
     loop_wait_us: float
+    event_us: float
     large_gemm_flops: int
     large_tensor_bytes: int
     parameter_bytes: int
@@ -133,6 +135,7 @@ class Device:
     registers: Registers
     prices: Prices
     library: Library
+    foreign: Foreign
     xla: XlaKernels
     bandwidth_curve: tuple[tuple[int, float], ...]
     measured: str
@@ -266,6 +269,7 @@ PARTS: Mapping[str, type] = {
     "registers": Registers,
     "prices": Prices,
     "library": Library,
+    "foreign": Foreign,
     "xla": XlaKernels,
 }
 #: Fields that are whole numbers, and those that may be 0 beside times and counts of instructions.

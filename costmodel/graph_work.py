@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.evaluations import NOT_UNROLLED, Evaluations
 from fusionstitch.costmodel.scale import Scale
 from fusionstitch.costmodel.work import (
     READS_PART,
@@ -25,10 +26,13 @@ class GraphWork:
     Ops in `free` (constants, iotas and what follows from them alone) are computed wherever they
     are read: they cost neither traffic nor arithmetic. Values between kernels that fit into their
     share of L2 count as L2 traffic; parameters and results of the graph as DRAM traffic. What ops
-    in `spread` give, who reads it computes again from something smaller.
+    in `spread` give, who reads it computes again from something smaller. `guessed`: what XLA fuses
+    is not known.
     """
 
-    def __init__(self, graph: Graph, free: int, device: Device, spread: int = 0):
+    def __init__(
+        self, graph: Graph, free: int, device: Device, spread: int = 0, guessed: bool = True
+    ):
         self.graph = graph
         self.free = free
         self.spread = spread
@@ -54,6 +58,8 @@ class GraphWork:
         self.reductions = sum(1 << op.id for op in graph if kind_of(op.opcode) is Kind.REDUCTION)
         self.scatters = sum(1 << op.id for op in graph if op.opcode == "scatter")
         self.sizes = [op.shape.size for op in graph]
+        self.evaluations = Evaluations(graph, free, device, guessed)
+        self.not_unrolled = sum(1 << op.id for op in graph if op.opcode in NOT_UNROLLED)
         #: per op, the bitset of its operands
         self.operands = [sum(1 << i for i in read) for read in self._operands]
 

@@ -206,6 +206,47 @@ class Library(Numbers):
 
 
 @dataclass(frozen=True, repr=False)
+class Foreign(Numbers):
+    """Sorts of XLA's, and what it leaves to libraries beside GEMMs. Fitted to the kernels of whole
+    programs on an H200 (benchmarks/results/h200-2026-11-28-xla-kernels.json).
+
+    A step of a bitonic sort takes `sort_step_us`, and `sort_thread_us` more for each thread that
+    is resident beside it; a block holds `sort_tile` keys. A radix sort takes `radix_us`, and moves
+    what its passes do at `radix_share` of the rate of L2; of rows, a block takes `radix_key_us` for
+    each key.
+
+    Transforms along a dim whose length is a power of two are `even_passes` over the array, with the
+    primes up to 7 `smooth_passes`, with others `rough_passes`. An inverse one is scaled in
+    `inverse_passes` more, or in `real_inverse_passes` if it leaves real numbers.
+
+    A convolution takes `convolution_us` beside its products; with fewer than `narrow_channels` to
+    add up it makes `narrow_products_per_s`. A solver takes `solver_us`, `column_us` for each column
+    that it factors, where each matrix of a batch adds `matrix_us`, or `row_us` for each row that it
+    solves, and makes `solver_products_per_s`.
+    """
+
+    sort_tile: int
+    sort_step_us: float
+    sort_thread_us: float
+    radix_us: float
+    radix_share: float
+    radix_key_us: float
+    even_passes: float
+    smooth_passes: float
+    rough_passes: float
+    inverse_passes: float
+    real_inverse_passes: float
+    convolution_us: float
+    narrow_channels: int
+    narrow_products_per_s: float
+    solver_us: float
+    column_us: float
+    row_us: float
+    matrix_us: float
+    solver_products_per_s: float
+
+
+@dataclass(frozen=True, repr=False)
 class XlaKernels(Numbers):
     """What XLA's own kernels take on the device beyond their work.
 
@@ -226,6 +267,13 @@ class XlaKernels(Numbers):
     (benchmarks/scatters.py, fc70a7f).
     """
 
+    thread_us: float
+    access_us: float
+    step_us: float
+    branch_us: float
+    reduced_us: float
+    padded_us: float
+    again_us: float
     column_us: float
     one_input_share: float
     more_inputs_share: float
@@ -233,3 +281,4 @@ class XlaKernels(Numbers):
     contended_elements: int
     contended_power: float
     most_contended_ns: float
+    narrow_updates: float

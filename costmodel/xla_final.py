@@ -7,7 +7,6 @@ each takes is the same model as for kernels that are guessed (`xla_kernels.py`).
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,8 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import kernel_us
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import Work
-from fusionstitch.costmodel.xla_kernels import kernel_time_us, product_flops_per_s
+from fusionstitch.costmodel.xla_kernels import kernel_time_us
+from fusionstitch.costmodel.xla_libraries import library_us
 from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Module, Op, ids
@@ -47,6 +47,7 @@ class Emitter(enum.StrEnum):
 #: Which emitter an op decides on, the most telling first; the root alone decides on the second.
 _ANYWHERE: Mapping[str, Emitter] = {
     "convolution": Emitter.CONVOLUTION,
+    "fft": Emitter.LIBRARY,
     "dot": Emitter.PRODUCT,
     "custom-call": Emitter.LIBRARY,
     "sort": Emitter.SORT,
@@ -62,11 +63,10 @@ _AT_THE_ROOT: Mapping[str, Emitter] = {
 #: Parts of the targets of custom calls.
 _TARGETS: Mapping[str, Emitter] = {
     "cudnn$conv": Emitter.CONVOLUTION,
+    "triangular": Emitter.LIBRARY,
     "cublas": Emitter.PRODUCT,
     "sort": Emitter.SORT,
 }
-#: Passes over its keys of a sort: one for each byte of a key of four, each reads and writes.
-SORT_PASSES = 4
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class _Lister:
 
     def of(self, scheduled: Graph, runs: int) -> Iterator[FinalKernel]:
         found = opened(scheduled, self.configs)
-        works = GraphWork(found.graph, free_bits(found.graph), self.device)
+        works = GraphWork(found.graph, free_bits(found.graph), self.device, guessed=False)
         for launch in found.launches:
             op = launch.instruction
             if op.opcode == "while":
@@ -162,7 +162,7 @@ class _Lister:
         emitter = self.emitter(launch, ops)
         work = works.fused(launch.bits, _arrays(works.graph, launch.written))
         moved = work.bytes + work.l2_bytes
-        us = _modelled_us(works, launch, ops, emitter, work)
+        us = _modelled_us(works, launch, ops, work)
         floor = max(self.device.launch_us, moved / self.device.l2_bytes_per_s * 1e6)
         return FinalKernel(
             name=launch.instruction.name,
@@ -181,7 +181,7 @@ class _Lister:
         for opcode, emitter in _ANYWHERE.items():
             if opcode not in opcodes:
                 continue
-            if emitter is Emitter.LIBRARY:
+            if opcode == "custom-call":
                 return _of_library(ops)
             if emitter is Emitter.REDUCTION and self.is_triton(launch.instruction):
                 return Emitter.TRITON
@@ -216,28 +216,11 @@ def _arrays(graph: Graph, written: int) -> int:
     return sum(1 << i for i in ids(written) if not graph.ops[i].shape.is_tuple)
 
 
-def _modelled_us(
-    works: GraphWork, launch: Launch, ops: list[Op], emitter: Emitter, work: Work
-) -> float:
+def _modelled_us(works: GraphWork, launch: Launch, ops: list[Op], work: Work) -> float:
     """One run of a kernel by the model: what has no rules of its own moves its bytes."""
-    if emitter is Emitter.CONVOLUTION:
-        return _convolution_us(works, ops, work)
-    if emitter is Emitter.SORT:
-        return SORT_PASSES * kernel_us(work, works.device)
+    for op in ops:
+        if (us := library_us(op, works.device)) is not None:
+            return max(us, kernel_us(work, works.device))
     if any(kind_of(op.opcode) is Kind.PARTITION and op.opcode != "layout-bitcast" for op in ops):
         return kernel_us(work, works.device)
     return kernel_time_us(works, launch.bits, launch.written)
-
-
-def _convolution_us(works: GraphWork, ops: list[Op], work: Work) -> float:
-    """A convolution, forward or either gradient: the geometric mean of its three arrays' elements,
-    and the root of the window's, are its products."""
-    device = works.device
-    op = next(op for op in ops if op.opcode in ("convolution", "custom-call"))
-    result = op.shape.elements[0] if op.shape.is_tuple else op.shape
-    arrays = [result, *(o.shape for o in op.operands[:2])]
-    kernel = min(arrays, key=lambda shape: shape.size)
-    window = math.prod(sorted(kernel.dims)[: max(0, kernel.rank - 2)])
-    products = math.sqrt(math.prod(shape.size for shape in arrays) * window)
-    rate = product_flops_per_s(op, device) * device.library.share
-    return max(kernel_us(work, device), kernel_us(Work(), device) + 2 * products / rate * 1e6)

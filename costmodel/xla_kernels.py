@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import kernel_us, library_gemm_us
+from fusionstitch.costmodel.evaluations import MOST_UNROLLED, unrolled
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.work import Work, dot_flops
 from fusionstitch.hlo.attributes import REPLACE
@@ -26,6 +27,8 @@ LONGEST_ROW = 16_384
 #: From so many turns on, in fewer blocks than there are multiprocessors, XLA computes what is
 #: summed in a kernel of its own.
 MANY_TURNS = 16
+#: Bytes of the smallest atomic operations.
+ATOMIC_BYTES = 4
 
 
 def kernel_time_us(works: GraphWork, bits: int, written: int) -> float:
@@ -44,10 +47,14 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
         return sum(_gemm_us(ops[i], work, works, written) for i in ids(gemms))
     reductions = [ops[i] for i in ids(bits & works.reductions)]
     blocks = -(-max(works.sizes[i] for i in ids(bits)) // LOOP_TILE)
-    us, threads = device.stage_us * works.chain(bits), LOOP_THREADS
+    us, threads = 0.0, LOOP_THREADS
+    if not reductions and not bits & works.scatters:
+        return _loop_us(works, bits, written, replace(work, blocks=blocks))
     # a scatter writes over an array that another kernel has filled or copied
     us += sum(device.launch_us + _scatter_us(ops[i], device) for i in ids(bits & works.scatters))
-    walked = 0.0
+    chain = works.chain(bits)
+    us += device.stage_us * chain
+    least, walked, padded, whole = kernel_us(Work(), device), 0.0, 0, True
     if reductions:
         source = reductions[0].operands[0]
         blocks = max(1, -(-source.shape.size // LOOP_TILE))
@@ -60,17 +67,75 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
             us += _second_pass_us(reductions, blocks, device)
         elif is_column:
             arrays = _arrays(works, bits, written, source)
-            walked = kernel_us(Work(), device) + _turns(reduced) * arrays * device.xla.column_us
-        if _normalises(works, reductions, written):
+            walked = _turns(reduced) * arrays * device.xla.column_us
+        if normalises := _normalises(works, reductions, written):
             work = _normalised(works, bits, source, work)
-    return us + max(kernel_us(replace(work, blocks=blocks), device, threads), walked)
+        if normalises or chain > 1:
+            us += device.xla.again_us * (chain - 1)
+            padded = source.shape.size // max(1, reduced) << (reduced - 1).bit_length()
+            whole = padded == source.shape.size
+        else:
+            whole = source.dims[-1:] == () or source.dims[-1] % MOST_UNROLLED == 0
+    work = replace(work, blocks=blocks)
+    busy = max(kernel_us(work, device, threads) - least, walked)
+    if padded:
+        issued, waited = padded * device.xla.padded_us, 0.0
+    else:
+        issued, waited = _evaluated(works, bits, written, blocks * threads)
+    # traffic hides what threads do that read whole vectors
+    return us + least + waited + (max(busy, issued) if whole else math.hypot(busy, issued))
+
+
+def _evaluated(works: GraphWork, bits: int, written: int, threads: int) -> tuple[float, float]:
+    """Microseconds in which the threads of a reduction or a scatter issue what they do, and for
+    which each waits."""
+    device, xla = works.device, works.device.xla
+    done = works.evaluations.of(bits, written)
+    at_once = min(threads, device.sm_count * device.max_threads_per_sm)
+    waited = done.branches * xla.branch_us / max(1, at_once)
+    return done.us + done.loads * xla.reduced_us, waited
+
+
+def _loop_us(works: GraphWork, bits: int, written: int, work: Work) -> float:
+    """A kernel with a thread for each element of its result, or for a few neighbours.
+
+    Its traffic overlaps with what its threads do, but not wholly. Few threads wait for what each of
+    them does one after the other.
+    """
+    device, xla = works.device, works.device.xla
+    size, elements = _looped(works, written)
+    neighbours = 1 if bits & works.not_unrolled else unrolled(size, device)
+    [root, *_] = (works.graph.ops[i] for i in ids(written)) if written else (None,)
+    if root is not None and root.opcode == "concatenate":
+        size, neighbours = max(x.shape.size for x in root.operands), 1
+    threads = size / neighbours
+    waves = max(1.0, threads / (device.sm_count * device.max_threads_per_sm))
+    done = works.evaluations.of(bits, written)
+    at_once = neighbours if _aligned(root, neighbours) else 1
+    issued = (done.loads + elements) / at_once * xla.access_us + threads * xla.thread_us + done.us
+    waited = (done.steps * xla.step_us + waves * done.branches * xla.branch_us) / threads
+    least = kernel_us(Work(), device)
+    return least + waited + math.hypot(kernel_us(work, device) - least, issued)
+
+
+def _looped(works: GraphWork, written: int) -> tuple[int, int]:
+    """Elements of the largest result, and of all."""
+    sizes = [works.sizes[i] for i in ids(written)] or [1]
+    return max(1, *sizes), sum(sizes)
+
+
+def _aligned(root: Op | None, neighbours: int) -> bool:
+    """Whether neighbours are in one row, so that they are read and written at once."""
+    return root is not None and (len(root.dims) <= 1 or root.dims[-1] % neighbours == 0)
 
 
 def _scatter_us(op: Op, device: Device) -> float:
     """Microseconds that the updates of a scatter wait for each other; those that replace do not."""
     if op.attrs["reducer"] == REPLACE or op.shape.is_tuple:
         return 0.0
-    return contended_us(op.operands[-1].shape.size, op.shape.size, device)
+    us = contended_us(op.operands[-1].shape.size, op.shape.size, device)
+    # what is smaller than an atomic operation is swapped with its neighbours until none has changed
+    return us * device.xla.narrow_updates if ITEM_BYTES.get(op.dtype, 1) < ATOMIC_BYTES else us
 
 
 def contended_us(updates: int, places: int, device: Device) -> float:
@@ -128,7 +193,8 @@ def reduced_extents(reduce: Op) -> tuple[int, int, bool]:
     gone = reduce.attrs["dimensions"]
     reduced = math.prod(dims[d] for d in gone)
     last = max((d for d, n in enumerate(dims) if n > 1), default=0)
-    return reduce.shape.size, reduced, last not in gone
+    kept = reduce.shape.elements[0] if reduce.shape.is_tuple else reduce.shape
+    return kept.size, reduced, last not in gone
 
 
 def _second_pass_us(reductions: list[Op], blocks: int, device: Device) -> float:

@@ -92,6 +92,11 @@ def truth_of(compiled_text: str, span_us: float, device: Device) -> XlaTruth:
     return XlaTruth(span_us, scaled(kernels, span_us))
 
 
+def kernels_us(span_us: float, device: Device) -> float:
+    """What kernels took of a span between two events, in microseconds: at least a launch."""
+    return max(span_us - device.event_us, min(span_us, device.launch_us))
+
+
 def scaled(kernels: Sequence[FinalKernel], span_us: float) -> tuple[FinalKernel, ...]:
     """The kernels with times that add up to `span_us`; those measured stay.
 

@@ -131,6 +131,21 @@ def _dot(proto: Any) -> dict[str, Any]:
     }
 
 
+def _convolution(proto: Any) -> dict[str, Any]:
+    return {
+        "window": tuple(d.size for d in proto.window.dimensions),
+        "out_features": proto.convolution_dimension_numbers.kernel_output_feature_dimension,
+    }
+
+
+#: Of the types of transforms, those that are inverse.
+_INVERSE = (1, 3)
+
+
+def _transform(proto: Any) -> dict[str, Any]:
+    return {"length": tuple(proto.fft_length), "inverse": proto.fft_type in _INVERSE}
+
+
 def _compare(proto: Any) -> dict[str, Any]:
     return {
         "direction": proto.comparison_direction,
@@ -147,7 +162,9 @@ def _custom_call(proto: Any) -> dict[str, Any]:
         and not sharding.tile_assignment_dimensions
         and all(_EMPTY_MESH in entry.value for entry in proto.frontend_attributes.map)
     )
+    windows = _convolution(proto) if proto.window.dimensions else {}
     return {
+        **windows,
         "target": foreign.line(proto.custom_call_target),
         "side_effect": proto.custom_call_has_side_effect,
         "replicated": replicated,
@@ -176,6 +193,8 @@ READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "scatter": _scatter,
     "reduce-window": _window,
     "dot": _dot,
+    "convolution": _convolution,
+    "fft": _transform,
     "compare": _compare,
     "reduce-precision": lambda proto: {
         "exponent_bits": proto.exponent_bits,

@@ -27,8 +27,10 @@ Attributes of an `Op` by opcode (dims are tuples of int):
                          floats only)
     reduce-precision     exponent_bits, mantissa_bits
     get-tuple-element    index
+    convolution          window (its extents), out_features (that dim of its kernel)
+    fft                  length (of its last dims), inverse (bool)
     custom-call          target, side_effect (bool), replicated (bool: a sharding annotation
-                         that shards nothing)
+                         that shards nothing); of a convolution also what that has
     while                called = (condition, body)
     conditional          called = branches (of a pred: the true one first); operands (index, *args)
     scatter              update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims,

@@ -124,7 +124,7 @@ class Program:
         return Turns(attempt.call, theirs, decided)
 
     def _xla(self) -> Baseline:
-        from fusionstitch.costmodel.xla_truth import XlaTruth, truth_of
+        from fusionstitch.costmodel.xla_truth import XlaTruth, kernels_us, truth_of
         from fusionstitch.trial.trial import Baseline
 
         with loaded_meanwhile():
@@ -134,7 +134,8 @@ class Program:
 
         def truth(span_us: float) -> XlaTruth | None:
             text = compiled.as_text()
-            return truth_of(text if len(text) <= MOST_TEXT else "", span_us, self.device)
+            text = text if len(text) <= MOST_TEXT else ""
+            return truth_of(text, kernels_us(span_us, self.device), self.device)
 
         return Baseline(self.run(XLA, compiled), size, self._clock(compiled), truth)
 

@@ -35,6 +35,8 @@ from fusionstitch.costmodel.kernel_time import cost_us
 from fusionstitch.costmodel.work import Work
 from fusionstitch.costmodel.xla_fusions import xla_fusions
 from fusionstitch.costmodel.xla_kernels import kernel_time_us
+from fusionstitch.costmodel.xla_libraries import library_us
+from fusionstitch.costmodel.xla_truth import kernels_us
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import candidates
@@ -46,6 +48,7 @@ from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.loops import xla_loop_us
 from fusionstitch.plan.scores import ModelScorer, PaperScorer
 from tests.codegen.regions import whole, whole_of
+from tests.costmodel.test_xla_libraries import MEASURED, convolution
 from tests.graphs import Builder
 from tests.patterns.edits import module_of
 from tests.patterns.test_loop_residuals import pendulums
@@ -186,17 +189,47 @@ def added(b: Builder, rows: int) -> Any:
     return b.add_to_rows(table, places, b.parameter((1 << 16, 1)))
 
 
+def narrow(b: Builder) -> tuple[Any, Any, Any]:
+    """A table of 16 bits that rows are added to, the places and the rows."""
+    return (
+        b.parameter((300, 1), "bf16"),
+        b.parameter((1 << 16,), "s32"),
+        b.parameter((1 << 16, 1), "bf16"),
+    )
+
+
+def spread(b: Builder) -> Any:
+    """Columns that are read for each of many elements, and are added."""
+    total = b.broadcast(b.parameter((64,)), (64, 1 << 16), (0,))
+    for _ in range(7):
+        total = b.add(total, b.broadcast(b.parameter((64,)), (64, 1 << 16), (0,)))
+    return total
+
+
 FUSED = [
     fused(lambda b: b.reduce(b.parameter((4096, 768)), (0,))),
     fused(lambda b: b.reduce(b.reduce(b.parameter((64, 64)), (0,)), (0,))),
     *(fused(functools.partial(normalised, inputs=n)) for n in (1, 2)),
     *(fused(functools.partial(added, rows=n)) for n in (4, 1 << 16)),
+    fused(lambda b: b.add_to_rows(*narrow(b))),
+    fused(lambda b: b.reduce(spread(b), (1,))),
+    fused(lambda b: b.exp(b.concatenate([b.parameter((300, 7)), b.parameter((200, 7))]))),
     *(fused(product(*sizes)) for sizes in ((8, 8, 8), (64, 64, 1000), (512, 512, 2048))),
     *(fused(product(*sizes)) for sizes in ((256, 256, 4096), (4096, 4096, 4096))),
     fused(product(4, 4, 8, 1 << 17, "f32")),
     *(fused(product(*sizes)) for sizes in ((256, 256, 1000), (3, 3, 3, 1 << 17), (8, 8, 8192, 64))),
     fused(lambda b: b.exp(b.exp(b.parameter((2000, 2000)))), last=True),
 ]
+
+
+def libraries(on: Device) -> list[float | None]:
+    ops = [make() for make, _ in MEASURED.values()]
+    colours = convolution((8, 224, 224, 3), (64, 3, 3, 3), (8, 224, 224, 64))
+    return [library_us(op, on) for op in (*ops, colours)]
+
+
+def spans(on: Device) -> float:
+    return kernels_us(20.0, on)
 
 
 def fusions(on: Device) -> list[float]:
@@ -365,7 +398,7 @@ HALF = with_other("registers_per_sm", H200.registers_per_sm // 2)
 
 #: What is seen of a device, the cheapest first.
 SEEN: tuple[Callable[[Device], Any], ...] = (
-    *(our_kernels, xla_kernels, copies, fusions, op_by_op, least),
+    *(our_kernels, xla_kernels, copies, fusions, libraries, spans, op_by_op, least),
     *(tables, residuals, loops, scores, choices, drafts),
 )
 KNOWN = functools.cache(lambda see: see(H200))
@@ -399,4 +432,4 @@ def test_a_device_may_differ_in_every_number() -> None:
         put(fields, path, others(value)[0])
     made_up = from_fields({**fields, "name": "made up"})
     assert not [path for path, value in numbers(made_up) if value == VALUES.get(path)]
-    assert all(see(made_up) != KNOWN(see) for see in SEEN[:6])
+    assert all(see(made_up) != KNOWN(see) for see in SEEN[:8])

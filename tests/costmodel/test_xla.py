@@ -312,7 +312,7 @@ def test_a_scatter_is_a_kernel_that_takes_its_updates_in_and_nothing_behind_it()
     assert first.bits >> put.id & 1
     assert first.written == 1 << put.id
     assert second.bits == 1 << graph.root.id
-    assert first.us > second.us, "it writes over an array that has to be filled before"
+    assert first.us > 2 * H200.launch_us, "it writes over an array that has to be filled before"
 
 
 def test_a_gather_fuses_with_what_it_picks_from() -> None:

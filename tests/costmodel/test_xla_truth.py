@@ -22,7 +22,7 @@ from fusionstitch.costmodel.xla_fusions import XlaPlan, xla_fusions
 from fusionstitch.costmodel.xla_kernels import kernel_time_us
 from fusionstitch.costmodel.xla_saved import saved_us
 from fusionstitch.costmodel.xla_scale import Names, overhead_share, scale_of, scaled_plan
-from fusionstitch.costmodel.xla_truth import XlaTruth, scaled, truth_of
+from fusionstitch.costmodel.xla_truth import XlaTruth, kernels_us, scaled, truth_of
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.importer import from_proto
@@ -86,7 +86,7 @@ def test_a_kernel_is_modelled_as_its_ops_are() -> None:
     """By the same rules as where the model guesses what is fused."""
     module = from_proto(text_to_proto(GPU, compiled=True))
     found = opened(module.entry, backend_configs(module.proto))
-    works = GraphWork(found.graph, free_bits(found.graph), H200)
+    works = GraphWork(found.graph, free_bits(found.graph), H200, guessed=False)
     last = found.launches[-1]
     assert truth_of(GPU, 1.0, H200).kernels[-1].modelled_us == kernel_time_us(
         works, last.bits, last.written
@@ -146,6 +146,13 @@ def test_the_factors_are_those_of_committed_measurements() -> None:
         contents.append(measured)
     assert kept["factors"] == kept_of(kernels_of(contents)) == dict(xla_truth.factors())
     assert kept["factors"].keys() <= set(Emitter)
+
+
+def test_events_take_their_part_of_a_span() -> None:
+    """Small programs above all: of 5 us, 2.6 are of kernels."""
+    assert kernels_us(5.0, H200) == pytest.approx(5.0 - H200.event_us)
+    assert kernels_us(2.5, H200) == H200.launch_us
+    assert kernels_us(0.5, H200) == 0.5
 
 
 def test_what_repeats_counts_as_often() -> None:
