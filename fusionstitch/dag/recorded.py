@@ -84,15 +84,17 @@ class _Recording:
         self._engine = engine
         self._steps = steps
         self.uses: dict[Storage, bool] = {}
+        uses: dict[Storage, bool] = {}
         for element, _ in steps:
             if not isinstance(element.kernel, Kernel | Emitted):
                 raise LaunchError(
                     f"{element} cannot be recorded: a recorded sequence has kernels alone."
                 )
             for storage, const in element.uses.items():
-                self.uses[storage] = const and self.uses.get(storage, True)
-        for storage in self.uses:
+                uses[storage] = const and uses.get(storage, True)
+        for storage in uses:
             storage.held += 1
+        self.uses = uses
         self._lanes = self._planned()
         backend = engine.backend
         self._done = [backend.event(False) for _ in steps]
