@@ -63,6 +63,8 @@ _number = attrgetter("number")
 
 def without_ancestors(parents: list[Element]) -> list[Element]:
     """Those of `parents`, given in the order of their numbers, that no other one comes after."""
+    if len(parents) == 2 and parents[0] in parents[1].parents:  # as after most readers
+        return parents[1:]
     wanted = set(parents)
     first = parents[0].number
     stack = [above for parent in parents for above in parent.parents]

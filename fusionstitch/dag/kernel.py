@@ -115,8 +115,10 @@ def bound(kernel: Any, arguments: Sequence[Any]) -> tuple[list[Any], dict[Storag
                 _check_use(kernel, parameter, storage)
             uses[storage] = parameter.const and uses.get(storage, True)
             values.append(storage)
+        elif type(value) is scalar:
+            values.append(value)
         else:
-            values.append(value if type(value) is scalar else _number(kernel, parameter, value))
+            values.append(_number(kernel, parameter, value))
     return values, uses
 
 
