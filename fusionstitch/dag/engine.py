@@ -108,6 +108,9 @@ class Engine:
             if self.clock is not None:
                 element.begun = self._recorded(stream)
             begin(stream, element)
+        except BaseException:
+            element.begun = None  # what did not run took no time
+            raise
         finally:  # also where nothing was launched: later elements may wait for this one
             element.done = event = self._events.pop() if self._events else self.event()
             backend.record(event, stream)
@@ -218,7 +221,7 @@ class Engine:
         self._forget_finished()
 
     def _release(self, element: Element) -> None:
-        if self.clock is not None:
+        if self.clock is not None and element.begun is not None:
             element.span = self.clock.span(element)
             self._events.append(element.begun)
         self._events.append(element.done)
