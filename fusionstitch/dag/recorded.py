@@ -13,7 +13,7 @@ from fusionstitch.dag.element import Element, Storage
 from fusionstitch.dag.emitted import Emitted
 from fusionstitch.dag.engine import Begin, Engine
 from fusionstitch.dag.errors import LaunchError
-from fusionstitch.dag.kernel import Kernel
+from fusionstitch.dag.kernel import UserKernel
 from fusionstitch.dag.lanes import Lanes
 
 #: Of so many combinations of arguments the recordings are kept.
@@ -86,7 +86,7 @@ class _Recording:
         self.uses: dict[Storage, bool] = {}
         uses: dict[Storage, bool] = {}
         for element, _ in steps:
-            if not isinstance(element.kernel, Kernel | Emitted):
+            if not isinstance(element.kernel, UserKernel | Emitted):
                 raise LaunchError(
                     f"{element} cannot be recorded: a recorded sequence has kernels alone."
                 )
