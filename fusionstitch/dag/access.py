@@ -1,4 +1,4 @@
-"""The host's accesses to arrays: each waits for the elements that it must wait for (G10)."""
+"""The host's accesses to arrays: each waits for the elements that it must wait for."""
 
 from __future__ import annotations
 

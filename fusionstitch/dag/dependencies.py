@@ -1,4 +1,4 @@
-"""Which earlier elements a new one depends on, by the arrays that both use (G3 and G4).
+"""Which earlier elements a new one depends on, by the arrays that both use.
 
 GrCUDA keeps for each element the set of its arrays on which later work may depend, and goes through
 the elements of the frontier. Here each array knows those elements: its last writer and the readers

@@ -1,4 +1,4 @@
-"""Which stream an element goes to (G7 and G8)."""
+"""Which stream an element goes to."""
 
 from __future__ import annotations
 
