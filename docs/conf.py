@@ -30,9 +30,9 @@ repository_url = f"{SOURCE}/blob/main"
 nitpicky = True
 nitpick_ignore_regex = [
     # Documented by Python, JAX and NumPy: their inventories would have to be downloaded.
-    (r"py:.*", r"(collections\.abc|os|jax|numpy)\..*"),
+    (r"py:.*", r"(collections\.abc|os|pathlib|jax|numpy)\..*"),
     # Types behind the public ones, for who knows the sources.
-    (r"py:class", r"(.*\.)?(F|Built|Device|Evidence|KernelFacts|Trial|Tuning|XlaTruth)"),
+    (r"py:class", r"(.*\.)?(F|Backend|Built|Device|Evidence|KernelFacts|Trial|Tuning|XlaTruth)"),
 ]
 
 smartquotes_action = "D"  # dashes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.dag.programs import TINY, img
+from benchmarks.dag.images import img
+from benchmarks.dag.programs import TINY
 from benchmarks.dag.scheduled import Scheduled
 from benchmarks.figures.picture import Picture
 from fusionstitch.dag import Graph

@@ -6,7 +6,7 @@ from fusionstitch.dag.errors import KernelError as KernelError
 from fusionstitch.dag.errors import LaunchError as LaunchError
 from fusionstitch.dag.errors import SignatureError as SignatureError
 from fusionstitch.dag.graph import Graph as Graph
-from fusionstitch.dag.kernel import Kernel as Kernel
+from fusionstitch.dag.kernel import UserKernel as UserKernel
 from fusionstitch.dag.scheduler import Scheduler as Scheduler
 from fusionstitch.dag.timeline import Overlap as Overlap
 from fusionstitch.dag.timeline import Span as Span

@@ -1,4 +1,4 @@
-"""The host's accesses to arrays: each waits for the elements that it must wait for (G10)."""
+"""The host's accesses to arrays: each waits for the elements that it must wait for."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ class Access:
     def read(self, storage: Storage, key: Any) -> Any:
         """A copy of `storage[key]`, by the rules of NumPy.
 
-        Raises KernelError for work that failed, ArrayError for an array that was given away.
+        Raises KernelError for work that failed, ArrayError for an array that was given away, and
+        IndexError.
         """
         self._check(storage)
-        if storage.on_device and not storage.on_host and not _is_all(key, storage):
+        if storage.on_device and not storage.on_host and _is_part(key, storage):
             self._wait_for_writer(storage)
             return self._part(storage, key)
         return self._host(storage)[key].copy()
@@ -132,6 +133,16 @@ class Access:
         if self._stream is None:
             self._stream = self._backend.stream(0)
         return self._stream
+
+
+def _is_part(key: Any, storage: Storage) -> bool:
+    """Whether a key is one of places and ranges, and names some of the elements. Raises IndexError,
+    which is too late once a device has it."""
+    keys = key if isinstance(key, tuple) else (key,)
+    if not all(isinstance(k, int | slice | type(...)) for k in keys):
+        return False
+    np.broadcast_to(np.empty((), storage.dtype), storage.shape)[key]
+    return not _is_all(key, storage)
 
 
 def _is_all(key: Any, storage: Storage) -> bool:

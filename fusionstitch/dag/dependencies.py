@@ -1,4 +1,4 @@
-"""Which earlier elements a new one depends on, by the arrays that both use (G3 and G4).
+"""Which earlier elements a new one depends on, by the arrays that both use.
 
 GrCUDA keeps for each element the set of its arrays on which later work may depend, and goes through
 the elements of the frontier. Here each array knows those elements: its last writer and the readers
@@ -63,6 +63,8 @@ _number = attrgetter("number")
 
 def without_ancestors(parents: list[Element]) -> list[Element]:
     """Those of `parents`, given in the order of their numbers, that no other one comes after."""
+    if len(parents) == 2 and parents[0] in parents[1].parents:  # as after most readers
+        return parents[1:]
     wanted = set(parents)
     first = parents[0].number
     stack = [above for parent in parents for above in parent.parents]

@@ -34,6 +34,8 @@ class Engine:
     def __init__(self, backend: Backend, policies: Policies, remembered: int) -> None:
         self.backend = backend
         self.policies = policies
+        self._async = policies.policy == "async"
+        self._const, self._prefetch = policies.const, policies.prefetch
         self.memory = Memory(backend)
         self.lanes = Lanes(backend, policies)
         self.clock = Clock(backend, remembered) if policies.timing else None
@@ -74,15 +76,15 @@ class Engine:
             return self.recording[-1][0]
         element = Element(self._count, kernel, site, uses)
         self._count += 1
-        if self.policies.policy == "async":
-            connect(element, self.policies.const)
+        if self._async:
+            connect(element, self._const)
         lane = self.lanes.assign(element, priority)
         self._pending.append(element)
         try:
             self._launch(element, lane, begin)
         except self._failures as error:
             raise self._failure(element, error) from None
-        if self.policies.policy == "sync":
+        if not self._async:
             self.wait(element)
         elif len(self._pending) >= PENDING:
             self._wait_for_older_half()
@@ -92,12 +94,12 @@ class Engine:
         backend, stream, uses = self.backend, lane.handle, element.uses
         try:
             missing = [storage for storage in uses if not storage.on_device]
-            if missing and self.policies.prefetch:
+            if missing and self._prefetch:
                 self._send(missing, element, stream)
             for parent in element.parents:
                 if parent.lane is not lane:
                     backend.wait(stream, parent.done)
-            if missing and not self.policies.prefetch:
+            if missing and not self._prefetch:
                 self._send(missing, element, stream)
             for storage in uses:
                 sender = storage.uploader
@@ -106,13 +108,16 @@ class Engine:
             if self.clock is not None:
                 element.begun = self._recorded(stream)
             begin(stream, element)
+        except BaseException:
+            element.begun = None  # what did not run took no time
+            raise
         finally:  # also where nothing was launched: later elements may wait for this one
             element.done = event = self._events.pop() if self._events else self.event()
             backend.record(event, stream)
         self.log.append(element)
         for storage, const in uses.items():
             if not const:
-                storage.on_host, storage.on_device = False, True
+                storage.on_host = False
 
     def _send(self, missing: list[Storage], element: Element, stream: Any) -> None:
         """Brings arrays to the device that were last written on the host, or never."""
@@ -216,7 +221,7 @@ class Engine:
         self._forget_finished()
 
     def _release(self, element: Element) -> None:
-        if self.clock is not None:
+        if self.clock is not None and element.begun is not None:
             element.span = self.clock.span(element)
             self._events.append(element.begun)
         self._events.append(element.done)

@@ -19,7 +19,7 @@ Submit = Callable[..., Element]
 Sizes = int | tuple[int, ...]
 
 
-class Kernel:
+class UserKernel:
     """A kernel that a scheduler launches; made by `Scheduler.kernel`.
 
     `kernel(grid, block, shared=0)` gives a launch for so many blocks of so many threads, each an
@@ -58,7 +58,7 @@ class Kernel:
 class Launch:
     """A kernel with sizes: call it with arguments."""
 
-    def __init__(self, kernel: Kernel, grid: Sizes, block: Sizes, shared: int) -> None:
+    def __init__(self, kernel: UserKernel, grid: Sizes, block: Sizes, shared: int) -> None:
         self._kernel = kernel
         self._grid = _sizes(kernel, "grid", grid)
         self._block = _sizes(kernel, "block", block)
@@ -115,8 +115,10 @@ def bound(kernel: Any, arguments: Sequence[Any]) -> tuple[list[Any], dict[Storag
                 _check_use(kernel, parameter, storage)
             uses[storage] = parameter.const and uses.get(storage, True)
             values.append(storage)
+        elif type(value) is scalar:
+            values.append(value)
         else:
-            values.append(value if type(value) is scalar else _number(kernel, parameter, value))
+            values.append(_number(kernel, parameter, value))
     return values, uses
 
 
@@ -161,7 +163,7 @@ def _check_use(kernel: Any, parameter: Parameter, storage: Storage) -> None:
         )
 
 
-def _sizes(kernel: Kernel, which: str, given: Sizes) -> tuple[int, ...]:
+def _sizes(kernel: UserKernel, which: str, given: Sizes) -> tuple[int, ...]:
     sizes = given if isinstance(given, tuple) else (given,)
     if not 1 <= len(sizes) <= 3 or not all(
         isinstance(size, int | np.integer) and size >= 1 for size in sizes

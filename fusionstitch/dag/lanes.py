@@ -1,4 +1,4 @@
-"""Which stream an element goes to (G7 and G8)."""
+"""Which stream an element goes to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Lanes:
 
     def __init__(self, backend: Backend, policies: Policies) -> None:
         self._backend = backend
-        self._policies = policies
+        self._reuse = policies.streams == "reuse"
+        self._disjoint = policies.parent == "disjoint"
         self._idle: dict[int, deque[Lane]] = {}
         self._handles: dict[int, list[Any]] = {}
         self.count = 0
@@ -27,7 +28,14 @@ class Lanes:
 
     def assign(self, element: Element, priority: int) -> Lane:
         """The stream of an element whose parents are known."""
-        lane = self._of_parent(element, priority)
+        lane = None
+        for parent in element.parents:
+            theirs = parent.lane
+            free = not (parent.passed_on and self._disjoint)
+            if free and theirs is not None and theirs.priority == priority:
+                parent.passed_on = True
+                lane = theirs
+                break
         if lane is None:
             lane = self._new(priority)
         element.lane = lane
@@ -37,20 +45,10 @@ class Lanes:
 
     def release(self, lane: Lane) -> None:
         """Takes back a stream on which nothing is pending."""
-        if self._policies.streams == "reuse":
+        if self._reuse:
             self._idle.setdefault(lane.priority, deque()).append(lane)
         else:
             self._handles.setdefault(lane.priority, []).append(lane.handle)
-
-    def _of_parent(self, element: Element, priority: int) -> Lane | None:
-        disjoint = self._policies.parent == "disjoint"
-        for parent in element.parents:
-            lane = parent.lane
-            if (disjoint and parent.passed_on) or lane is None or lane.priority != priority:
-                continue
-            parent.passed_on = True
-            return lane
-        return None
 
     def _new(self, priority: int) -> Lane:
         if idle := self._idle.get(priority):

@@ -13,7 +13,7 @@ from fusionstitch.dag.element import Element, Storage
 from fusionstitch.dag.emitted import Emitted
 from fusionstitch.dag.engine import Begin, Engine
 from fusionstitch.dag.errors import LaunchError
-from fusionstitch.dag.kernel import Kernel
+from fusionstitch.dag.kernel import UserKernel
 from fusionstitch.dag.lanes import Lanes
 
 #: Of so many combinations of arguments the recordings are kept.
@@ -84,15 +84,17 @@ class _Recording:
         self._engine = engine
         self._steps = steps
         self.uses: dict[Storage, bool] = {}
+        uses: dict[Storage, bool] = {}
         for element, _ in steps:
-            if not isinstance(element.kernel, Kernel | Emitted):
+            if not isinstance(element.kernel, UserKernel | Emitted):
                 raise LaunchError(
                     f"{element} cannot be recorded: a recorded sequence has kernels alone."
                 )
             for storage, const in element.uses.items():
-                self.uses[storage] = const and self.uses.get(storage, True)
-        for storage in self.uses:
+                uses[storage] = const and uses.get(storage, True)
+        for storage in uses:
             storage.held += 1
+        self.uses = uses
         self._lanes = self._planned()
         backend = engine.backend
         self._done = [backend.event(False) for _ in steps]

@@ -20,7 +20,7 @@ from fusionstitch.dag.engine import Engine
 from fusionstitch.dag.exchange import adopted, is_on_device
 from fusionstitch.dag.function import Function
 from fusionstitch.dag.graph import Graph, graph
-from fusionstitch.dag.kernel import Kernel
+from fusionstitch.dag.kernel import UserKernel
 from fusionstitch.dag.library import Library
 from fusionstitch.dag.options import Execution, NewStream, ParentStream, Policies
 from fusionstitch.dag.recorded import Recorded
@@ -73,7 +73,7 @@ class Scheduler:
 
     @property
     def backend(self) -> str:
-        """What it runs on: "cuda" or "emulate"."""
+        """Where it runs, "cuda" or "emulate"."""
         return self._engine.backend.name
 
     @property
@@ -105,14 +105,14 @@ class Scheduler:
     def kernel(self, code: Generated, /, *, priority: int = 0) -> Emitted: ...
 
     @overload
-    def kernel(self, code: Any, signature: str, /, *, priority: int = 0) -> Kernel: ...
+    def kernel(self, code: Any, signature: str, /, *, priority: int = 0) -> UserKernel: ...
 
     @overload
-    def kernel(self, code: str, name: str, signature: str, *, priority: int = 0) -> Kernel: ...
+    def kernel(self, code: str, name: str, signature: str, *, priority: int = 0) -> UserKernel: ...
 
     def kernel(
         self, code: Any, name: str = "", signature: str | None = None, *, priority: int = 0
-    ) -> Kernel | Emitted:
+    ) -> UserKernel | Emitted:
         """A kernel of CUDA-C: `kernel(code, name, signature)`.
 
         `kernel(raw, signature)` takes a `cupy.RawKernel`, and `kernel(generated)` one that
@@ -138,7 +138,7 @@ class Scheduler:
         else:
             parameters = parse(name if signature is None else signature)
             name, function = code.name, engine.backend.build_raw(code, parameters)
-        return Kernel(name, parameters, function, engine.submit, self._access, priority)
+        return UserKernel(name, parameters, function, engine.submit, self._access, priority)
 
     def library(
         self,
@@ -224,8 +224,9 @@ class Scheduler:
         self.synchronize()
         return clock.timeline(self._engine.log)
 
-    def history(self, kernel: Kernel) -> list[float]:
-        """Milliseconds of each timed launch of a kernel on this device; waits for everything.
+    def history(self, kernel: Any) -> list[float]:
+        """Milliseconds of each timed launch of a kernel, or of each call of what else the scheduler
+        made, on this device; waits for everything.
 
         Raises OptionError for a scheduler without timing.
         """

@@ -51,6 +51,20 @@ def test_parts_are_those_of_numpy(key: Any) -> None:
     assert np.array_equal(np.asarray(x), host)
 
 
+def test_places_that_are_none_raise_as_in_numpy() -> None:
+    d = scheduler()
+    x = d.array(np.arange(6.0).reshape(2, 3))
+    add = d.library(lambda a: np.add(a, 1, out=a), "pointer", name="add")
+    add(x)
+    for key in (2, (0, 3), (0, 0, 0), np.array([5]), "a"):
+        with pytest.raises(IndexError):
+            x[key]
+        with pytest.raises(IndexError):
+            x[key] = 1
+    add(x)
+    assert x[1, 2] == 7
+
+
 def test_numbers() -> None:
     d = scheduler()
     x = d.array([7], np.int32)

@@ -120,6 +120,16 @@ def test_a_launch_that_is_refused_changes_nothing(host_compiler: str) -> None:
     assert len(d.graph().vertices) == 1
 
 
+def test_a_launch_that_is_refused_takes_no_time(host_compiler: str) -> None:
+    d = scheduler(timing=True)
+    x, add = d.array(4), kernel(d)
+    with pytest.raises(LaunchError, match="at most 1024"):
+        add(1, 2048)(x, 4)
+    add(1, 4)(x, 4)
+    assert len(d.history(add)) == 1
+    assert [span.name for span in d.timeline().spans] == ["add"]
+
+
 def test_code_that_does_not_compile_shows_what_the_compiler_said(host_compiler: str) -> None:
     d = scheduler()
     bad = d.kernel('extern "C" __global__ void k(float* x) { y = 1; }', "k", "pointer float")
