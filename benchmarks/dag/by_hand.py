@@ -83,8 +83,11 @@ class ByHand:
 
     def enqueue(self, first: bool) -> None:
         """All copies and kernels of an iteration; inputs are sent in the first one."""
+        self._enqueue({*self.program.reset, *(self.program.sent if first else ())})
+
+    def _enqueue(self, unsent: set[str]) -> None:
+        """All kernels of an iteration, and copies of what is `unsent`."""
         backend, program = self._backend, self.program
-        unsent = {*program.reset, *(program.sent if first else ())}
         owner: dict[str, int] = {}
         for number, step in enumerate(program.steps):
             stream = self.streams[self._on[number]]
@@ -140,21 +143,21 @@ class ByHand:
 
 
 class Graph(ByHand):
-    """The same with each iteration captured as a CUDA graph, which is launched in its place."""
+    """The same with the kernels of an iteration captured as a CUDA graph, which is launched in
+    their place after the copies: CuPy captures none from the host."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        kinds = (True, False) if self.program.iterations > 1 else (True,)
-        self._graphs = {first: self._captured(first) for first in kinds}
+        self._graph = self._captured()
 
-    def _captured(self, first: bool) -> Any:
+    def _captured(self) -> Any:
         origin, *others = self.streams
         origin.begin_capture()
         fork = self._backend.event(False)
         self._backend.record(fork, origin)
         for stream in others:
             self._backend.wait(stream, fork)
-        super().enqueue(first)
+        self._enqueue(set())
         for stream in others:
             joined = self._backend.event(False)
             self._backend.record(joined, stream)
@@ -162,7 +165,10 @@ class Graph(ByHand):
         return origin.end_capture()
 
     def enqueue(self, first: bool) -> None:
-        self._graphs[first].launch(self.streams[0])
+        origin = self.streams[0]
+        for name in (*self.program.reset, *(self.program.sent if first else ())):
+            self._backend.upload(self._device[name], self._host[name], origin)
+        self._graph.launch(origin)
 
     def _writer(self, name: str) -> int:
         return 0
