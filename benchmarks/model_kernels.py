@@ -11,8 +11,8 @@ With --jobs several are compiled side by side, on as many GPUs as --gpus says; o
 at a time. The file, written after each program, holds a row for each kernel;
 `python -m benchmarks.fit_xla FILE...` says how far off the model is. With --texts the HLO of each
 executable is kept, for who refits the model: --again models the kernels of a file anew from them,
-without a GPU, and leaves out what a fit does not read. A program that fails or takes too long is a row of
-`failed`.
+without a GPU, and leaves out what a fit does not read. A program that fails or takes too long is a
+row of `failed`.
 """
 
 from __future__ import annotations
