@@ -144,8 +144,8 @@ def test_a_program_that_fails_or_takes_long_is_a_row_of_failed(
         return done
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert "no such thing" in recorded("everyday/a", 5.0)["failed"]
-    assert recorded("everyday/a", 1.0) == {"failed": "more than 1 s"}
+    assert "no such thing" in recorded("everyday/a", (), None, 5.0)["failed"]
+    assert recorded("everyday/a", (), None, 1.0) == {"failed": "more than 1 s"}
 
 
 def test_programs_are_named_by_suite_and_by_file() -> None:
@@ -228,3 +228,26 @@ def test_a_table_is_printed_of_a_recorded_file(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "programs from unfused modules: median error factor 10.00, 0% within 1.5" in done.stdout
     assert "72.0 us lost: one c (scatter, 2 runs): modelled 4.00, measured 40.00" in done.stdout
+
+
+def test_kernels_are_modelled_again_without_a_gpu(tmp_path: Path) -> None:
+    """Those of a loop that ran less often than was guessed have no time."""
+    (tmp_path / "a.b.hlo").write_text(GPU)
+    names = ["copy-start.1", "while.1", "triton_softmax.2", "cublas-gemm.1.0", "input_reduce"]
+
+    def rows(softmax_us: float) -> list[dict[str, Any]]:
+        times = [2.0, None, softmax_us, 9.0, 4.0]
+        return [{"name": n, "measured_us": us} for n, us in zip(names, times, strict=True)]
+
+    def times(softmax_us: float) -> list[float | None]:
+        record = {"us": 30.0, "unfused_us": 25.0, "kernels": rows(softmax_us)}
+        content = {"programs": {"a/b": record}}
+        again = model_kernels.modelled_again(content, tmp_path, device("h200"))
+        [found] = again["programs"].values()
+        assert found["unfused_us"] == 25.0
+        assert found["modelled_us"] > 0
+        assert all(set(row) == set(model_kernels.READ) for row in found["kernels"])
+        return [row["measured_us"] for row in found["kernels"]]
+
+    assert times(1.5) == [2.0, None, 1.5, 9.0, 4.0]
+    assert times(0.1) == [2.0, None, None, 9.0, 4.0]
