@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.dag import launches, of_jax, random_programs, six
 from benchmarks.dag.programs import PROGRAMS
 from benchmarks.dag.table import table
+from benchmarks.environment import describe
 
 #: Sections with their shares of the time.
 SECTIONS = dict.fromkeys(PROGRAMS, 1.0) | {"launches": 0.3, "random": 0.8, "jax": 1.2}
@@ -43,13 +44,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="for all of it, about")
     parser.add_argument("--backend", choices=("cuda", "emulate"), default="cuda")
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS))
+    parser.add_argument("--commit", help="the commit, where the checkout has no git")
     parser.add_argument("--section", choices=list(SECTIONS), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.section:
         _write_one(given.section, given.backend, given.seconds, given.json)
         return
-    found = _all(given.only, given.backend, given.seconds, given.json)
-    print(table(found))
+    content: dict[str, Any] = {
+        "command": f"python -m benchmarks.dag {' '.join(sys.argv[1:])}",
+        "environment": describe(given.commit),
+        "rows": [],
+    }
+    for found in _all(given.only, given.backend, given.seconds):
+        content["rows"] += found
+        if given.json is not None:
+            given.json.write_text(json.dumps(content, indent=1) + "\n")
+    print(table(content["rows"]))
 
 
 def _write_one(section: str, backend: str, seconds: float, path: Path) -> None:
@@ -60,18 +70,15 @@ def _write_one(section: str, backend: str, seconds: float, path: Path) -> None:
         path.write_text(json.dumps(found))
 
 
-def _all(sections: list[str], backend: str, seconds: float, path: Path | None) -> list[Any]:
+def _all(sections: list[str], backend: str, seconds: float) -> Iterator[list[Any]]:
+    """The rows of each section."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    found: list[Any] = []
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         for number, section in enumerate(sections):
             left = sum(SECTIONS[later] for later in sections[number:])
             share = max(3.0, (end - time.monotonic()) * SECTIONS[section] / left - 4.0)
-            found += _section(section, backend, share, Path(folder) / f"{section}.json")
-            if path is not None:
-                path.write_text(json.dumps(found, indent=1) + "\n")
-    return found
+            yield _section(section, backend, share, Path(folder) / f"{section}.json")
 
 
 def _section(section: str, backend: str, seconds: float, path: Path) -> list[Any]:
