@@ -43,7 +43,7 @@ CHOICES, MOST = ("threads of a block", "blocks of a multiprocessor", "teams and 
 STEPS = 3
 #: Nodes of the statements of all schedules of a kernel that are looked at: lowering so many takes a
 #: second or two, and of a kernel of 11,000 nodes 28 schedules took 20.
-MOST_NODES = 40_000
+MOST_NODES = 20_000
 #: What a step has to take at most of what there was.
 WORTH = 0.98
 #: What another schedule has to take at most, as a share of the default's time: what came of it is
