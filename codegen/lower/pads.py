@@ -27,7 +27,7 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 #: element does.
 OFTEN = 0.5
 #: Values and the indices they are read at that are looked at for all pads of a loop nest.
-MOST_PLACES = 2_000
+MOST_PLACES = 20_000
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,12 @@ from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.kernel_time import cost_us, least_us
 from fusionstitch.costmodel.work import op_bytes
 from fusionstitch.costmodel.xla_fusions import XlaPlan
-from fusionstitch.costmodel.xla_saved import covers_kernel, saved_by_fusing_again, saved_us
+from fusionstitch.costmodel.xla_saved import (
+    covers_kernel,
+    saved_by_fusing_again,
+    saved_us,
+    touched,
+)
 from fusionstitch.costmodel.xla_truth import MEASURED, MODELLED, SCALED
 from fusionstitch.hlo.graph import Graph, Op, ids, of_graph
 from fusionstitch.patterns.pattern import Pattern
@@ -22,6 +27,9 @@ from fusionstitch.patterns.substitution import Class, partition_class
 #: A gain below this, or below this share of XLA's time, is within the model's error.
 MARGIN_US = 0.1
 MARGIN_SHARE = 0.1
+#: What a pattern has to win that takes the place of one kernel, as a share of what XLA is modelled
+#: to take for it: half as long again is what the model of XLA's kernels is often off by.
+ALONE_SHARE = 0.4
 #: What a loop has to win, as a share: nothing measures it.
 LOOP_SHARE = 0.2
 #: The same of measured times: what they scatter by.
@@ -125,7 +133,13 @@ class ModelScorer:
         missed = self.works.missed(pattern.ops, pattern.inputs, pattern.outputs)
         ours = cost_us(facts.cost, self.device, missed) + self.call_us
         reason = "XLA's own kernels are estimated to be as fast."
-        return _against(ours, xla, self.margin, reason, self.source)
+        return _against(ours, xla, self._margin(pattern.bits), reason, self.source)
+
+    def _margin(self, bits: int) -> float:
+        """The share of XLA's time that a pattern has to win. One that takes the place of a single
+        kernel spares nothing but what XLA is guessed to do worse."""
+        alone = len(touched(self.xla, bits)) == 1
+        return max(self.margin, ALONE_SHARE) if alone else self.margin
 
     def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
         """By the kernels that XLA would make around all of them: neither their time nor their

