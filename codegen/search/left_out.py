@@ -27,6 +27,6 @@ class LeftOut:
         defect = isinstance(error, PassError)
         if not isinstance(error, CodegenError) or (defect and self.check):
             return False
-        level = logging.WARNING if defect else logging.DEBUG
+        level = logging.INFO if defect else logging.DEBUG
         logger.log(level, "A schedule is left out: %s", error)
         return True
