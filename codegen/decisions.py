@@ -109,7 +109,7 @@ def _stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
 
 
 def _found_stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
-    """The stages of a region: where too much would be computed again, dear values are stored."""
+    """The stages of a region: where too much would be computed again, costly values are stored."""
     if settings.stored is not None:
         return find_stages(graph, stream, settings.stored)
     if settings.options.tuning.once:

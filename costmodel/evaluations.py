@@ -93,7 +93,7 @@ class Evaluations:
         indices: dict[int, dict[int, float]] = {
             i: {0: float(self._sizes[i])} for i in ids(written & bits)
         }
-        us = loads = branches = steps = 0.0
+        us = branches = steps = 0.0
         for i in reversed(list(ids(bits))):
             if not (mine := indices.get(i)):
                 continue

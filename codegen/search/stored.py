@@ -36,7 +36,10 @@ def started(scheduled: Scheduled, settings: Settings) -> Draft:
     found: list[Draft] = []
     refused: CodegenError | None = None
     try:
-        found.append(Draft.of(scheduled, settings.options, settings.device))
+        first = Draft.of(scheduled, settings.options, settings.device)
+        if not proven(first.cost):
+            return first
+        found.append(first)
     except PassError:
         raise
     except CodegenError as error:

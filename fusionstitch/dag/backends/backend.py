@@ -54,7 +54,7 @@ class Backend(Protocol):
     def record(self, event: Any, stream: Any) -> None: ...
 
     def wait(self, stream: Any, event: Any) -> None:
-        """What comes to `stream` later runs after what `event` was last recorded behind."""
+        """What comes to `stream` later runs after what came before `event` was last recorded."""
 
     def synchronize(self, event: Any) -> None:
         """Waits on the host."""
