@@ -13,6 +13,7 @@ from fusionstitch.codegen.dots.groups import tile_dots
 from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.loops.caching import cache_values
 from fusionstitch.codegen.loops.groups import Group, form_groups
+from fusionstitch.codegen.loops.pieces import joined
 from fusionstitch.codegen.loops.stages import (
     Stage,
     Stream,
@@ -27,7 +28,7 @@ from fusionstitch.codegen.schedule.checked import check_followed
 from fusionstitch.codegen.schedule.choice import Choice, planned
 from fusionstitch.codegen.schedule.defaults import chosen
 from fusionstitch.codegen.schedule.flat import follow_flat
-from fusionstitch.codegen.schedule.followed import follow
+from fusionstitch.codegen.schedule.followed import follow, pieces_of
 from fusionstitch.codegen.schedule.named_splits import asked_splits
 from fusionstitch.codegen.schedule.outlining import length, with_functions
 from fusionstitch.codegen.schedule.residency import made_resident
@@ -110,14 +111,22 @@ def _stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
 
 def _found_stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
     """The stages of a region: where too much would be computed again, costly values are stored."""
+    pieces = settings.joined
+    if pieces is None:
+        template = settings.template
+        pieces = joined(graph) if template is None else pieces_of(template, graph)
+
+    def found(stored: frozenset[int]) -> list[Stage]:
+        return find_stages(graph, stream, stored, pieces)
+
     if settings.stored is not None:
-        return find_stages(graph, stream, settings.stored)
+        return found(settings.stored)
     if settings.options.tuning.once:
-        return find_stages(graph, stream, materialized(graph, stream, synchronisation(settings)))
+        return found(materialized(graph, stream, synchronisation(settings)))
     try:
-        return find_stages(graph, stream, materialized(graph, stream))
+        return found(materialized(graph, stream))
     except CodegenError:
-        return find_stages(graph, stream, materialized(graph, stream, synchronisation(settings)))
+        return found(materialized(graph, stream, synchronisation(settings)))
 
 
 def synchronisation(settings: Settings) -> Synchronisation:

@@ -16,6 +16,7 @@ from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.factors import take_out_factors
 from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
+from fusionstitch.codegen.rewrite.padded_sums import join_padded
 from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.rewrite.scatters import expand_scatters
 from fusionstitch.codegen.rewrite.strength import reduce_strength
@@ -83,6 +84,12 @@ PASSES: tuple[Pass, ...] = (
         "centre",
         "sums of deviations from a mean do not wait for the mean",
         lambda graph, _: centre_sums(graph),
+        rounds=True,
+    ),
+    Pass(
+        "padded sums",
+        "outputs that add up what pads set apart are joined from its pieces",
+        lambda graph, _: join_padded(graph),
         rounds=True,
     ),
     Pass("strength again", "what the two before made is reduced", _reduce_strength, rounds=True),

@@ -63,6 +63,8 @@ class Settings:
     stream: Stream = NOTHING
     #: the ids of the ops that are computed once, of the region as it is now; None: the default ones
     stored: frozenset[int] | None = None
+    #: the ids of the outputs that are stored piece by piece, likewise
+    joined: frozenset[int] | None = None
     #: of which ops the parameters that loops carry have the values, by their numbers
     becomes: Mapping[int, Sequence[Op]] = field(default_factory=dict)
 

@@ -31,9 +31,9 @@ class Cut:
     output: Op
     ops: tuple[Op, ...]
 
-    def place(self, index: Indices) -> tuple[Index, tuple[Guard, ...]]:
-        """The address in the output of element `index` of the value, if the guards hold; else it is
-        none of the output's."""
+    def place(self, index: Indices, value: Op) -> tuple[Index, tuple[Guard, ...]]:
+        """The address in the output of element `index` of the `value`, if the guards hold; else it
+        is none of the output's."""
         guards: list[Guard] = []
         for op in self.ops:
             index, needed = _GOES[op.opcode](op, index)

@@ -18,6 +18,7 @@ from fusionstitch.codegen.index_maps.maps import Indices, arguments
 from fusionstitch.codegen.index_maps.numbers import digits_of
 from fusionstitch.codegen.loops.cuts import Cut, find_cuts
 from fusionstitch.codegen.loops.dominance import DominanceTree
+from fusionstitch.codegen.loops.pieces import Piece, find_pieces
 from fusionstitch.codegen.rewrite.extents import inner_extents, needs_stage, reduced_size
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op
@@ -88,7 +89,8 @@ class Stage:
     terms of `dims` and `inner`. `specials` are the special functions of as many elements that a
     stage without `inner` computes on the way, each with the index that it is first met at. An
     optional stage only caches a value its readers could recompute; the others that are `whole` are
-    never recomputed, wherever they are read. `cuts` are the outputs that are part of its value.
+    never recomputed, wherever they are read. `cuts` are the outputs that are part of its value, and
+    those that it is a piece of.
     Stages of equal `form` are alike but for which values and inputs they read.
     """
 
@@ -99,7 +101,7 @@ class Stage:
     inner_extents: tuple[int, ...]
     optional: bool = False
     whole: bool = False
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[Cut | Piece, ...] = ()
     reads: list[tuple[Stage, Indices]] = field(default_factory=list)
     loads: list[tuple[Op, Indices]] = field(default_factory=list)
     inlined: frozenset[int] = frozenset()
@@ -146,13 +148,19 @@ NOTHING = Stream(frozenset(), frozenset(), frozenset())
 
 
 def find_stages(
-    graph: Graph, stream: Stream = NOTHING, stored: frozenset[int] | None = None
+    graph: Graph,
+    stream: Stream = NOTHING,
+    stored: frozenset[int] | None = None,
+    joined: Container[int] = (),
 ) -> list[Stage]:
     """The mandatory stages of a region in topological order: outputs, reductions and dots. An
-    output that is cut from another value has no stage, but that value has. `stored` are the ids of
-    the ops that are computed once, by default those of `materialized`."""
+    output that is cut from another value has no stage, but that value has; one that is `joined` has
+    none, but its pieces have. `stored` are the ids of the ops that are computed once, by default
+    those of `materialized`."""
     stored = materialized(graph, stream) if stored is None else stored
-    cuts = _cuts(graph, stored)
+    cuts: dict[int, tuple[Cut | Piece, ...]] = {**_cuts(graph, stored)}
+    for value, pieces in find_pieces(graph, joined, stored).items():
+        cuts[value] = (*cuts.get(value, ()), *pieces)
     outputs = {o.id for o in graph.root.operands} | cuts.keys()
     outputs -= {cut.output.id for value in cuts for cut in cuts[value]}
     stages: list[Stage] = []

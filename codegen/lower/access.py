@@ -174,8 +174,8 @@ class Access:
         if stored:
             self._store_parts(op, index, value, condition)
         for cut in stage.cuts:
-            address, guards = cut.place(index)
-            inside = all_of([condition, holds(guards)])
+            address, guards = cut.place(index, op)
+            inside = all_of([condition, holds(guards) if guards else None])
             lane = {self.vector.lane} if self.vector else set()
             whole = not any(lane & guard.index.variables for guard in guards)
             stores = self._written(cut.output, address, value, inside, whole)

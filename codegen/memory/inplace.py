@@ -50,7 +50,9 @@ def pairs(graph: Graph, plan: KernelPlan) -> Iterator[tuple[tuple[int, int], boo
         for op, index in stage.loads:
             readers.setdefault(op.id, []).append((stage, index))
     writers = {s.op.id: s for s in sites if not s.optional}
-    writers |= {cut.output.id: s for s in sites for cut in s.cuts}
+    # of the pieces of an output, the one that is written first
+    for stage in sorted(sites, key=lambda stage: -sites[stage].phase):
+        writers |= {cut.output.id: stage for cut in stage.cuts}
     # by layout: what is read for the last time in a phase; by nest: what is read there at all
     ended: dict[_Layout, dict[int, list[int]]] = {}
     near: dict[NestPlan, list[int]] = {}

@@ -12,6 +12,7 @@ from itertools import accumulate, islice, pairwise
 
 from fusionstitch.codegen.loops.caching import retrace
 from fusionstitch.codegen.loops.groups import Group
+from fusionstitch.codegen.loops.pieces import joined
 from fusionstitch.codegen.loops.stages import Stage, Stream, find_stages, new_stage
 from fusionstitch.codegen.rewrite.extents import needs_stage
 from fusionstitch.codegen.schedule.choice import Choice, GroupChoice, LoopChoice, read_elsewhere
@@ -52,6 +53,12 @@ def launch_of(template: Template, device: Device) -> Launch:
             f"cta_num={template.cta_num}: it takes a multiple of cluster={launch.cluster}."
         )
     return launch
+
+
+def pieces_of(template: Template, graph: Graph) -> frozenset[int]:
+    """The ids of the outputs that a template has stored piece by piece: it has no line for them."""
+    lines, names = {line.op for line in template.schedules}, labels(graph)
+    return frozenset(i for i in joined(graph) if names[i] not in lines)
 
 
 def made(template: Template, launch: Launch, phases: Sequence[Sequence[GroupChoice]]) -> Choice:
@@ -110,7 +117,9 @@ class _Follower:
         """The stages of each group, in the order of its lines, with these."""
         kept = {op.id for op in self.graph.ops[:-1] if needs_stage(op)}
         kept |= {self._op(line).id for line in self.template.schedules if line.whole}
-        must = {s.op.id: s for s in find_stages(self.graph, self.stream, frozenset(kept))}
+        pieces = pieces_of(self.template, self.graph)
+        stages = find_stages(self.graph, self.stream, frozenset(kept), pieces)
+        must = {s.op.id: s for s in stages}
         found: list[dict[Stage, Schedule]] = []
         number = len(must)
         todo = set(must)

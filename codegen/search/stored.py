@@ -4,7 +4,8 @@ Any elementwise value can be computed again by whoever reads it, at each index w
 once, for all threads to read after they have waited for each other. Neither is always faster: a
 stencil of stencils computes its first level a hundred times, and each wait costs a microsecond of
 the whole grid. A kernel starts from the better of two rules of thumb (`started`) and goes on from
-there, class of values by class (`restored`).
+there, class of values by class (`restored`). Outputs that may be stored piece by piece
+(codegen/loops/pieces.py) are stored as a whole instead where that takes less.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 
 from fusionstitch.codegen.decisions import decide, synchronisation
 from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.loops.pieces import joined
 from fusionstitch.codegen.loops.stages import NOTHING, again, materialized
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.scheduled import Scheduled
@@ -30,8 +32,8 @@ MOST_CLASSES = 3
 
 def started(scheduled: Scheduled, settings: Settings) -> Draft:
     """The draft of a default schedule, or one of the same region in which what takes long to
-    compute again is computed once: of those that there are, the fastest by the cost estimate.
-    Raises CodegenError where there is none."""
+    compute again is computed once, or no output is stored piece by piece: of those that there are,
+    the fastest by the cost estimate. Raises CodegenError where there is none."""
     free = settings.options.template is None and settings.options.tuning == DEFAULT
     found: list[Draft] = []
     refused: CodegenError | None = None
@@ -44,7 +46,7 @@ def started(scheduled: Scheduled, settings: Settings) -> Draft:
         raise
     except CodegenError as error:
         refused = error
-    for one in _with_more(scheduled, settings) if free else ():
+    for one in (*_in_one(scheduled, settings), *_with_more(scheduled, settings)) if free else ():
         with LeftOut(settings.options.check):
             found.append(Draft.of(one, settings.options, settings.device))
     if not found:
@@ -57,8 +59,12 @@ def started(scheduled: Scheduled, settings: Settings) -> Draft:
 
 def restored(own: Scheduled, ids: frozenset[int], settings: Settings) -> Scheduled:
     """The schedule of the same region that computes these ops once. Raises CodegenError."""
-    asked = replace(settings, stored=ids, stream=NOTHING)
-    made = decide(own.graph, asked, Way.MERGE, NOBODY)
+    return _decided(own, replace(settings, stored=ids, joined=in_pieces(own)))
+
+
+def _decided(own: Scheduled, settings: Settings) -> Scheduled:
+    """Another schedule of the same region. Raises CodegenError."""
+    made = decide(own.graph, replace(settings, stream=NOTHING), Way.MERGE, NOBODY)
     return replace(made, splits=own.splits, before=own.before)
 
 
@@ -89,6 +95,19 @@ def others(own: Scheduled) -> Iterator[frozenset[int]]:
 def stored(own: Scheduled) -> frozenset[int]:
     """The ids of the ops that a schedule computes once."""
     return frozenset(s.op.id for g in own.plan.groups for s in g.group.stages if s.whole)
+
+
+def in_pieces(own: Scheduled) -> frozenset[int]:
+    """The ids of the outputs that a schedule stores piece by piece."""
+    whole = {s.op.id for g in own.plan.groups for s in g.group.stages}
+    return joined(own.graph) - whole
+
+
+def _in_one(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
+    """The schedule that stores each output as a whole, if it is another."""
+    if in_pieces(own) and not _is_fixed(own):
+        with LeftOut(settings.options.check):
+            yield _decided(own, replace(settings, joined=frozenset()))
 
 
 def _with_more(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:

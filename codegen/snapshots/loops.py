@@ -8,6 +8,7 @@ from fusionstitch.codegen.index_maps.index import Index, Term, Var
 from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest
+from fusionstitch.codegen.loops.pieces import Piece
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.snapshots.page import counted, label, page, table
@@ -31,7 +32,8 @@ def _stage(stage: Stage) -> Iterator[tuple[str, str]]:
     for op, index in stage.loads:
         yield "loads", f"{label(op)} {_at(index)}"
     for cut in stage.cuts:
-        yield "stores", f"{label(cut.output)}, a slice of it"
+        how = "a piece of which it is" if isinstance(cut, Piece) else "a slice of it"
+        yield "stores", f"{label(cut.output)}, {how}"
     if stage.inlined:
         yield "inlines", ", ".join(f"%{i}" for i in sorted(stage.inlined))
 

@@ -1,0 +1,165 @@
+"""Outputs that are sums of padded values, as concatenates.
+
+    pad(a, 0, 2n) + pad(b, n, n) + pad(c, 2n, 0)    ->    concatenate(a, b, c)
+
+So JAX writes the gradient of whatever was taken apart by slices. An element of the sum asks of each
+pad whether it lies inside, and is 0 there if not; of the concatenate it is one of the operands, and
+a kernel may store them piece by piece (codegen/loops/pieces.py). A zero that was added may have
+made -0 of a value 0; what is 0 stays so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from fusionstitch.codegen.rewrite.region import rebuilt, with_root
+from fusionstitch.hlo.graph import FLOATS, INTEGERS, Graph, Op, Shape
+from fusionstitch.hlo.rewrite import splat
+
+#: Operands of a concatenate whose pieces get loops of their own, at most.
+MOST_PIECES = 32
+_SUMS = ("add", "subtract")
+#: Elements of an output for which that is worth it: fewer are computed by a few threads either way.
+LEAST_ELEMENTS = 1 << 12
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """The `terms` of a sum, each with how it joins those before it ("add" or "subtract"), of which
+    some are padded along the dim `axis` and no other."""
+
+    terms: list[tuple[Op, str]]
+    axis: int
+    ends: list[int] = field(default_factory=list)
+
+    @property
+    def pieces(self) -> list[tuple[int, int]]:
+        """Where each piece begins and ends along the dim."""
+        return list(pairwise(self.ends))
+
+
+def join_padded(graph: Graph) -> Graph:
+    """The region with those of its outputs as concatenates that are sums of values padded along one
+    dim, and of others of full size."""
+    sums = {op: found for op in dict.fromkeys(graph.root.operands) if (found := _sum(graph, op))}
+    if not sums:
+        return graph
+    copies: dict[Op, Op] = {}
+    ops: list[Op] = []
+    for op in graph.ops[:-1]:
+        if op in sums:
+            new = list(_joined(op, sums[op], copies))
+            ops += new
+            copies[op] = new[-1]
+        else:
+            copies[op] = rebuilt(op, [copies[o] for o in op.operands])
+            ops.append(copies[op])
+    outputs = [copies[o] for o in graph.root.operands]
+    used = set(outputs)
+    for op in reversed(ops):  # the sums and pads that are left out read others before them
+        if op in used or op.opcode == "parameter":
+            used |= {op, *op.operands}
+    return with_root(graph.name, [op for op in ops if op in used], outputs)
+
+
+def _sum(graph: Graph, op: Op) -> _Sum | None:
+    """An output as such a sum of a few pieces, if it is one."""
+    if (
+        op.opcode not in _SUMS
+        or op.dtype not in FLOATS | INTEGERS
+        or op.shape.size < LEAST_ELEMENTS
+    ):
+        return None
+    if any(user is not graph.root for user in graph.users[op.id]):
+        return None
+    terms = list(_terms(graph, op, op, "add"))
+    pads = [term for term, _ in terms if term.opcode == "pad"]
+    axes = {axis for pad in pads for axis in _axes(pad)}
+    if len(pads) < 2 or len(axes) != 1:
+        return None
+    [axis] = axes
+    if axis is None:
+        return None
+    size = op.dims[axis]
+    ends = {0, size} | {end for pad in pads for end in _ends(pad, axis)}
+    found = _Sum(terms, axis, sorted(ends))
+    return found if len(ends) <= MOST_PIECES + 1 else None
+
+
+def _terms(graph: Graph, op: Op, root: Op, sign: str) -> Iterator[tuple[Op, str]]:
+    """What a sum adds up, from left to right: no sum that anything else reads is taken apart, and
+    none that is subtracted."""
+    alone = op is root or len(graph.users[op.id]) == 1
+    if op.opcode in _SUMS and op.shape == root.shape and alone and sign == "add":
+        first, second = op.operands
+        yield from _terms(graph, first, root, "add")
+        yield from _terms(graph, second, root, op.opcode)
+    else:
+        yield op, sign
+
+
+def _axes(pad: Op) -> Iterator[int | None]:
+    """The dims along which a value is padded with zeros, once if at all; None where it is padded
+    with something else, between elements, or cut."""
+    attrs = pad.attrs
+    value = splat(pad.operands[1])
+    whole = not any(attrs["interior"]) and min(*attrs["low"], *attrs["high"]) >= 0
+    if value is None or value != 0 or not whole:
+        yield None
+    for d, (low, high) in enumerate(zip(attrs["low"], attrs["high"], strict=True)):
+        if low or high:
+            yield d
+
+
+def _ends(pad: Op, axis: int) -> tuple[int, int]:
+    """Where what is padded begins and ends."""
+    low = pad.attrs["low"][axis]
+    return low, low + pad.operands[0].dims[axis]
+
+
+def _joined(op: Op, found: _Sum, copies: dict[Op, Op]) -> Iterator[Op]:
+    """The ops of the concatenate that is the sum `op`, the concatenate last."""
+    axis, pieces = found.axis, []
+    for begin, end in found.pieces:
+        shape = Shape(op.dtype, (*op.dims[:axis], end - begin, *op.dims[axis + 1 :]))
+        piece: Op | None = None
+        for term, sign in found.terms:
+            value, first = copies[term], 0
+            if term.opcode == "pad":
+                first, last = _ends(term, axis)
+                if not (first <= begin and end <= last):
+                    continue
+                value = copies[term.operands[0]]
+            if value.shape != shape:
+                value = _slice(value, axis, begin - first, end - first, op)
+                yield value
+            elif value.opcode == "parameter":  # each piece is computed: a copy, here
+                value = Op("reshape", shape, (value,), name=f"{op.name}_piece", source=op.source)
+                yield value
+            if piece is not None:
+                value = Op(sign, shape, (piece, value), name=f"{op.name}_sum", source=op.source)
+                yield value
+            elif sign == "subtract":
+                value = Op("negate", shape, (value,), name=f"{op.name}_part", source=op.source)
+                yield value
+            piece = value
+        if piece is None:
+            zero = next(term.operands[1] for term, _ in found.terms if term.opcode == "pad")
+            name = f"{op.name}_zeros"
+            fields = (copies[zero],), {"dimensions": ()}, name
+            piece = Op("broadcast", shape, *fields, source=op.source)
+            yield piece
+        pieces.append(piece)
+    attrs = {"dimension": axis}
+    yield Op("concatenate", op.shape, tuple(pieces), attrs, op.name, op.origin, source=op.source)
+
+
+def _slice(value: Op, axis: int, begin: int, end: int, op: Op) -> Op:
+    dims = value.dims
+    start = tuple(begin if d == axis else 0 for d in range(len(dims)))
+    limit = tuple(end if d == axis else n for d, n in enumerate(dims))
+    shape = Shape(value.dtype, tuple(b - a for a, b in zip(start, limit, strict=True)))
+    attrs = {"start": start, "limit": limit, "stride": (1,) * len(dims)}
+    return Op("slice", shape, (value,), attrs, f"{op.name}_slice", source=op.source)
