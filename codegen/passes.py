@@ -15,12 +15,14 @@ from fusionstitch.codegen.invariants import check_region
 from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.factors import take_out_factors
+from fusionstitch.codegen.rewrite.joined import compute_pieces
 from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
 from fusionstitch.codegen.rewrite.padded_sums import join_padded
 from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.rewrite.scatters import expand_scatters
 from fusionstitch.codegen.rewrite.strength import reduce_strength
 from fusionstitch.codegen.rewrite.strength_rules import RULES
+from fusionstitch.codegen.rewrite.sunk import sink_concatenates
 from fusionstitch.codegen.rewrite.widened import widen
 from fusionstitch.codegen.schedule.split import split_reductions
 from fusionstitch.codegen.settings import Settings, Way
@@ -109,6 +111,19 @@ PASSES: tuple[Pass, ...] = (
         "sums that would leave most of the device idle become two",
         _split,
         ways=frozenset({Way.MERGE, Way.APART}),
+    ),
+    Pass(
+        "concatenates",
+        "what is computed of a concatenate is computed of each of its pieces",
+        lambda graph, settings: sink_concatenates(graph) if settings.sunk else graph,
+        rounds=True,
+        ways=frozenset({Way.MERGE, Way.APART}),
+    ),
+    Pass(
+        "pieces",
+        "inputs that are pieces of an output are copied",
+        lambda graph, _: compute_pieces(graph),
+        ways=frozenset({Way.STREAM, Way.SHARE, Way.MERGE, Way.APART}),
     ),
     Pass(
         "variances",

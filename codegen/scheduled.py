@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.memory.storage import SharedLayout
@@ -22,9 +22,14 @@ class Scheduled:
     graph: Graph
     plan: KernelPlan
     layout: SharedLayout
-    #: what was split to make the region, and the region before that
+    #: what was split to make the region, whether concatenates were sunk, and the region before that
     splits: Splits = field(default_factory=dict)
+    sunk: bool = False
     before: Graph | None = None
+
+    def from_that_of(self, other: Scheduled) -> Scheduled:
+        """The same, where its region was made as that of another schedule."""
+        return replace(self, splits=other.splits, sunk=other.sunk, before=other.before)
 
     @property
     def template(self) -> str:
@@ -39,7 +44,7 @@ class Scheduled:
     @property
     def _printed(self) -> Template:
         splits = named(self.before, self.splits) if self.before else ()
-        return printed(self.graph, self.plan, splits)
+        return printed(self.graph, self.plan, splits, self.sunk)
 
     @property
     def scope(self) -> str:

@@ -59,6 +59,8 @@ class Settings:
     template: Template | None = None
     #: the sums that become several, by op id
     splits: Splits = field(default_factory=dict)
+    #: whether concatenates sink towards the outputs (`rewrite/sunk.py`)
+    sunk: bool = False
     #: the chains of dots that are streamed, of the region as it is now
     stream: Stream = NOTHING
     #: the ids of the ops that are computed once, of the region as it is now; None: the default ones

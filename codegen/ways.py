@@ -53,11 +53,14 @@ def split_so(graph: Graph, splits: Splits, settings: Settings, way: Way, watch: 
     """The schedule on a way of a region that is rewritten but for what each way does, with these of
     its sums split. Raises CodegenError."""
     own = replace(settings, splits=splits)
+    if own.template is not None:
+        own = replace(own, sunk=own.template.sunk)
     after = rewritten(graph, own, way, watch)
     own = _with_streams(after, own) if way is Way.STREAM else replace(own, stream=NOTHING)
     if own.template is not None:
         own = replace(own, template=in_own_names(own.template, after))
-    return replace(decide(after, own, way, watch), splits=splits, before=graph)
+    made = decide(after, own, way, watch)
+    return replace(made, splits=splits, sunk=own.sunk, before=graph)
 
 
 def _with_streams(graph: Graph, settings: Settings) -> Settings:

@@ -239,7 +239,8 @@ class GroupAxes:
         return found
 
     def _match_inputs(self) -> None:
-        """Stages that read one input, or compute one value, under like maps share its axes."""
+        """Stages that read one input, or compute one value, under like maps share its axes; those
+        that compute pieces of one output share theirs if the pieces are of one shape."""
         readers = Counter(ident for s in self.stages for ident in {op.id for op, _ in s.common})
         seen: dict[int, list[int]] = {}
         for stage in self.stages:
@@ -251,6 +252,13 @@ class GroupAxes:
                 if op.id not in seen:
                     seen[op.id] = [self.set.new(e) for e in op.dims]
                 self._match(seen[op.id], op.dims, stage, index)
+        pieces: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+        for stage in self.stages:
+            for output in stage.joins:
+                first_dims = pieces.setdefault((output.id, stage.op.dims), self.dims[stage.number])
+                for axis, other in zip(self.dims[stage.number], first_dims, strict=True):
+                    if axis != other:
+                        self.set.unify([axis], [other])
         self.refresh()
 
     def _chain(self, index: Index, extent: int, by_var: Mapping[str, int]) -> list[int] | None:

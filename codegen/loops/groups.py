@@ -172,10 +172,10 @@ class Group:
         return Figures(tiles, points, tuple(sizes), _shared_bytes(self.stages, sizes, points), us)
 
     def _shares_inputs(self) -> bool:
-        """True if two stages read one input, or compute one value."""
+        """True if two stages read one input, or compute one value, or are pieces of one output."""
         seen: set[int] = set()
         for stage in self.stages:
-            own = {op.id for op, _ in stage.common}
+            own = {op.id for op, _ in stage.common} | {output.id for output in stage.joins}
             if seen & own:
                 return True
             seen |= own
@@ -338,11 +338,13 @@ class _Merger:
 
     def _siblings(self) -> list[tuple[Stage, Stage]]:
         """Pairs of stages, one soon after the other, that read an input about once per element, or
-        compute a special function alike: in one loop they do so once."""
+        compute a special function alike: in one loop they do so once. Pieces of one output that are
+        of one shape are likely to."""
         swept = [[o for o in s.swept if o.shape.size * 2 >= _work(s)] for s in self.stages]
         specials = [[op for op, _ in s.specials] for s in self.stages]
+        pieces = [s.joins for s in self.stages]
         pairs: list[tuple[Stage, Stage]] = []
-        for each in (swept, specials):
+        for each in (swept, specials, pieces):
             before: dict[int, list[Stage]] = {}
             for stage, ops in zip(self.stages, each, strict=True):
                 for op in ops:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.index_maps.index import Index, delinearize, linearize
 from fusionstitch.codegen.index_maps.maps import Guard, Indices
-from fusionstitch.codegen.rewrite.padded_sums import LEAST_ELEMENTS, MOST_PIECES
+from fusionstitch.codegen.rewrite.joined import is_joined
 from fusionstitch.hlo.graph import Graph, Op
 
 
@@ -39,7 +39,11 @@ class Piece:
 def joined(graph: Graph) -> frozenset[int]:
     """The ids of the outputs that may be stored piece by piece: nothing else reads them, and each
     piece is computed here."""
-    return frozenset(op.id for op in dict.fromkeys(graph.root.operands) if _is_joined(graph, op))
+    return frozenset(
+        op.id
+        for op in dict.fromkeys(graph.root.operands)
+        if is_joined(graph, op) and all(o.opcode != "parameter" for o in op.operands)
+    )
 
 
 def find_pieces(
@@ -60,12 +64,3 @@ def find_pieces(
             found[value.id] = (*found.get(value.id, ()), Piece(output, operand, axis, start))
             start += operand.dims[axis]
     return found
-
-
-def _is_joined(graph: Graph, op: Op) -> bool:
-    if op.opcode != "concatenate" or op.shape.size < LEAST_ELEMENTS:
-        return False
-    if any(user is not graph.root for user in graph.users[op.id]):
-        return False
-    few = 1 < len(op.operands) <= MOST_PIECES
-    return few and all(o.opcode != "parameter" for o in op.operands)

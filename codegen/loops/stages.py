@@ -118,6 +118,11 @@ class Stage:
         return [*self.loads, *self.specials]
 
     @property
+    def joins(self) -> list[Op]:
+        """The outputs that it is a piece of."""
+        return [cut.output for cut in self.cuts if isinstance(cut, Piece)]
+
+    @property
     def swept(self) -> list[Op]:
         """The inputs it passes over, each once; not those of which the data picks elements."""
         picked = (any(i.fetched for i in index) for _, index in self.loads)
@@ -400,6 +405,7 @@ def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
         stage.optional,
         tuple((producer.op.shape, _axes_of(index)) for producer, index in stage.reads),
         tuple((source.shape, _axes_of(index)) for source, index in stage.common),
+        tuple(output.shape for output in stage.joins),
     )
 
 
@@ -420,14 +426,16 @@ _numbers = itertools.count()
 
 def form_of(stages: Sequence[Stage]) -> bytes:
     """Equal for lists of stages that differ in nothing that decides how they are scheduled
-    together: their forms, and which of them read the same values and inputs."""
+    together: their forms, and which of them read the same values and inputs, and join the same
+    outputs."""
     place = {stage: n for n, stage in enumerate(stages)}
     inputs: dict[int, int] = {}
     found: list[int] = []
     for stage in stages:
         found.append(stage.form)
         found += [place.get(producer, -1) for producer, _ in stage.reads]
-        found += [inputs.setdefault(op.id, len(inputs)) for op, _ in stage.common]
+        met = (*(op for op, _ in stage.common), *stage.joins)
+        found += [inputs.setdefault(op.id, len(inputs)) for op in met]
     return array("q", found).tobytes()
 
 

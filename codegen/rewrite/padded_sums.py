@@ -14,15 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from fusionstitch.codegen.rewrite.joined import MOST_PIECES, is_alone
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
 from fusionstitch.hlo.graph import FLOATS, INTEGERS, Graph, Op, Shape
 from fusionstitch.hlo.rewrite import splat
 
-#: Operands of a concatenate whose pieces get loops of their own, at most.
-MOST_PIECES = 32
 _SUMS = ("add", "subtract")
-#: Elements of an output for which that is worth it: fewer are computed by a few threads either way.
-LEAST_ELEMENTS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -66,13 +63,8 @@ def join_padded(graph: Graph) -> Graph:
 
 def _sum(graph: Graph, op: Op) -> _Sum | None:
     """An output as such a sum of a few pieces, if it is one."""
-    if (
-        op.opcode not in _SUMS
-        or op.dtype not in FLOATS | INTEGERS
-        or op.shape.size < LEAST_ELEMENTS
-    ):
-        return None
-    if any(user is not graph.root for user in graph.users[op.id]):
+    known = op.opcode in _SUMS and op.dtype in FLOATS | INTEGERS
+    if not known or not is_alone(graph, op):
         return None
     terms = list(_terms(graph, op, op, "add"))
     pads = [term for term, _ in terms if term.opcode == "pad"]

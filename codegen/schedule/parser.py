@@ -44,17 +44,21 @@ def parse_template(text: str) -> Template:
         else:
             header[name] = reader.number(HEADER[name])
         reader.expect(";")
+    if sunk := reader.word() == "sink":
+        for word in ("sink", "concatenates"):
+            reader.keyword(word)
+        reader.expect(";")
     splits = []
     while reader.word() == "split":
         splits.append(_split(reader))
     if reader.word() != "group":
-        return replace(Template(_schedules(reader), splits=tuple(splits)), **header)
+        return replace(Template(_schedules(reader), sunk=sunk, splits=tuple(splits)), **header)
     phases = [_phase(reader)]
     while not reader.at_end():
         reader.keyword("grid")
         reader.expect(";")
         phases.append(_phase(reader))
-    return replace(Template(splits=tuple(splits), phases=tuple(phases)), **header)
+    return replace(Template(sunk=sunk, splits=tuple(splits), phases=tuple(phases)), **header)
 
 
 def parse_attrs(text: str) -> tuple[tuple[Attr, ...], bool]:

@@ -24,8 +24,11 @@ from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.hlo.graph import Graph
 
 
-def printed(graph: Graph, plan: KernelPlan, splits: Sequence[tuple[str, int]]) -> Template:
-    """The template of a schedule of a region in which `splits` were done, by name."""
+def printed(
+    graph: Graph, plan: KernelPlan, splits: Sequence[tuple[str, int]], sunk: bool
+) -> Template:
+    """The template of a schedule of a region in which `splits` were done, by name, and concatenates
+    were `sunk`."""
     text = Printer(graph, plan)
     registers = row_registers(plan)
     free = row_registers(plan.tuned(Tuning()))
@@ -36,6 +39,7 @@ def printed(graph: Graph, plan: KernelPlan, splits: Sequence[tuple[str, int]]) -
         cta_per_sm=plan.blocks_per_sm,
         row_registers=registers if registers != free else None,
         vector_bytes=plan.tuning.vector_bytes,
+        sunk=sunk,
         splits=tuple(splits),
         phases=tuple(tuple(text.block(group) for group in phase) for phase in plan.phases),
     )

@@ -1,7 +1,8 @@
 """The paper's implementation templates (section 5.2) and what today's schedules need beside them.
 
     template      ::= header schedule-list | header phases
-    header        ::= { name '=' (integer | 'any') ';' } { 'split' identifier 'into' integer ';' }
+    header        ::= { name '=' (integer | 'any') ';' } [ 'sink' 'concatenates' ';' ]
+                      { 'split' identifier 'into' integer ';' }
     phases        ::= group-list { 'grid' ';' group-list }
     group-list    ::= { 'group' [ 'tile' '=' integer ] ';' { loop } }
     loop          ::= 'loop' [ clause { ',' clause } ] ';' schedule-list
@@ -216,7 +217,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A whole kernel's intent: the launch, the sums that are split, and the loops.
+    """A whole kernel's intent: the launch, the sums that are split, and the loops; and whether what
+    is computed of concatenates is computed of their pieces (`sunk`).
 
     `phases` has the groups between grid barriers, the loops of each and their schedules; the
     paper's flat list, in which merging decides what shares a block and a loop, is `flat`.
@@ -230,6 +232,7 @@ class Template:
     cta_per_sm: int | None = None
     row_registers: int | None = None
     vector_bytes: int | None = None
+    sunk: bool = False
     splits: tuple[tuple[str, int], ...] = ()
     phases: tuple[tuple[Block, ...], ...] = ()
 
@@ -272,6 +275,8 @@ class Template:
         for name in HEADER:
             if (value := getattr(self, name)) is not None:
                 yield f"{name}={value or (ANY if name == BOUNDS else value)};"
+        if self.sunk:
+            yield "sink concatenates;"
         yield from (f"split {name} into {parts};" for name, parts in self.splits)
         yield from map(str, self.flat)
         for number, phase in enumerate(self.phases):

@@ -60,7 +60,8 @@ def moved(
     own: Scheduled, settings: Settings, names: Iterable[str], focus: Focus | None = None
 ) -> Found:
     """Where the moves of these names lead: with a `focus` there alone, else everywhere."""
-    free = replace(settings, options=replace(settings.options, template=None), template=None)
+    options = replace(settings.options, template=None)
+    free = replace(settings, options=options, template=None, sunk=own.sunk)
     for name in names:
         yield from MOVES[name](own, free, focus)
 
@@ -169,7 +170,7 @@ def _settled(own: Scheduled, choice: Choice, settings: Settings) -> Scheduled | 
     """The schedule that another choice makes of the same region."""
     with LeftOut(settings.options.check):
         made = settle(own.graph, choice, settings, Way.MERGE, NOBODY)
-        return replace(made, splits=own.splits, before=own.before)
+        return made.from_that_of(own)
     return None
 
 

@@ -22,6 +22,7 @@ from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import NOBODY
+from fusionstitch.codegen.ways import split_so
 from fusionstitch.costmodel.kernel_time import cost_us, proven
 from fusionstitch.hlo.errors import CodegenError, PassError
 
@@ -46,7 +47,7 @@ def started(scheduled: Scheduled, settings: Settings) -> Draft:
         raise
     except CodegenError as error:
         refused = error
-    for one in (*_in_one(scheduled, settings), *_with_more(scheduled, settings)) if free else ():
+    for one in _others(scheduled, settings) if free else ():
         with LeftOut(settings.options.check):
             found.append(Draft.of(one, settings.options, settings.device))
     if not found:
@@ -65,7 +66,7 @@ def restored(own: Scheduled, ids: frozenset[int], settings: Settings) -> Schedul
 def _decided(own: Scheduled, settings: Settings) -> Scheduled:
     """Another schedule of the same region. Raises CodegenError."""
     made = decide(own.graph, replace(settings, stream=NOTHING), Way.MERGE, NOBODY)
-    return replace(made, splits=own.splits, before=own.before)
+    return made.from_that_of(own)
 
 
 def others(own: Scheduled) -> Iterator[frozenset[int]]:
@@ -101,6 +102,25 @@ def in_pieces(own: Scheduled) -> frozenset[int]:
     """The ids of the outputs that a schedule stores piece by piece."""
     whole = {s.op.id for g in own.plan.groups for s in g.group.stages}
     return joined(own.graph) - whole
+
+
+def _others(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
+    yield from _in_one(own, settings)
+    yield from _sunk(own, settings)
+    yield from _with_more(own, settings)
+
+
+def _sunk(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
+    """The schedule whose concatenates sink towards the outputs, if they can."""
+    if own.before is None or own.sunk or _is_fixed(own):
+        return
+    if all(op.opcode != "concatenate" for op in own.graph):
+        return
+    with LeftOut(settings.options.check):
+        asked = replace(settings, sunk=True)
+        made = split_so(own.before, own.splits, asked, Way.MERGE, NOBODY)
+        if len(made.graph.ops) != len(own.graph.ops):
+            yield made
 
 
 def _in_one(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:

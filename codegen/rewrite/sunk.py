@@ -1,0 +1,259 @@
+"""Concatenates sink towards the outputs: what is computed of one is computed of each of its pieces.
+
+    multiply(concatenate(a, b), c)    ->    concatenate(multiply(a, c[:n]), multiply(b, c[n:]))
+    reduce(stack(a, b), axis)         ->    add(a, b)
+
+A value of a few components (a position, a quaternion, the directions of a lattice) is often stacked
+in between. A loop over the elements of the stack has each of them alone: it computes what they have
+in common for each, and meets the others in memory. A loop over the items has all of an item's
+components in registers, and none of them asks which one it is. The price is longer text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import accumulate
+
+from fusionstitch.codegen.annotations import like
+from fusionstitch.codegen.rewrite.joined import MOST_PIECES
+from fusionstitch.codegen.rewrite.region import rebuilt, with_root
+from fusionstitch.codegen.text.expressions import identity
+from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.semantics import Kind, kind_of
+
+#: Ops of the region that comes of it, at most; and by what it grows.
+MOST_OPS, MOST_TIMES = 2000, 16
+#: What a reducer is as an op of two values.
+_JOINS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """A value as what follows each other along its dim `axis`."""
+
+    axis: int
+    ops: tuple[Op, ...]
+
+    @property
+    def ends(self) -> list[int]:
+        """Where each ends."""
+        return list(accumulate(op.dims[self.axis] for op in self.ops))
+
+
+def sink_concatenates(graph: Graph) -> Graph:
+    """The region with its concatenates as near to its outputs as they come, or the very graph if
+    they are there, or it would become too long."""
+    made = _Sinking(graph)
+    for op in graph.ops[:-1]:
+        made.add(op)
+        if len(made.ops) > min(MOST_OPS, MOST_TIMES * len(graph.ops)):
+            return graph
+    if not made.sunk:
+        return graph
+    outputs = [made.whole(op) for op in graph.root.operands]
+    used = set(outputs)
+    for op in reversed(made.ops):
+        if op in used or op.opcode == "parameter":
+            used |= {op, *op.operands}
+    return with_root(graph.name, [op for op in made.ops if op in used], outputs)
+
+
+class _Sinking:
+    """A region on the way: its ops so far, and which values are there in pieces."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.ops: list[Op] = []
+        #: whether an op was taken into the pieces of what it reads
+        self.sunk = False
+        self._whole: dict[Op, Op] = {}
+        self._pieces: dict[Op, _Pieces] = {}
+
+    def add(self, op: Op) -> None:
+        """The next op of the region, in pieces if it can be."""
+        found = self._in_pieces(op)
+        if found is not None and len(found.ops) == 1:
+            self._whole[op] = found.ops[0]
+        elif found is not None:
+            self._pieces[op] = found
+        else:
+            self._whole[op] = self._new(rebuilt(op, [self.whole(o) for o in op.operands]))
+
+    def whole(self, op: Op) -> Op:
+        """A value of the region as one."""
+        if op not in self._whole:
+            found = self._pieces[op]
+            copy = Op("concatenate", op.shape, found.ops, {"dimension": found.axis}, op.name)
+            self._whole[op] = self._new(like(replace(copy, source=op.source), op))
+        return self._whole[op]
+
+    def _new(self, op: Op) -> Op:
+        self.ops.append(op)
+        return op
+
+    def _in_pieces(self, op: Op) -> _Pieces | None:
+        """An op computed piece by piece, if what it reads is there so and it can be."""
+        if op.opcode == "concatenate":
+            return self._concatenate(op)
+        if not any(o in self._pieces for o in op.operands):
+            return None
+        if kind_of(op.opcode) is Kind.ELEMENTWISE:
+            found = self._elementwise(op)
+        else:
+            rule = _RULES.get(op.opcode)
+            found = rule(self, op, self._pieces[op.operands[0]]) if rule else None
+        self.sunk |= found is not None
+        return found
+
+    def _concatenate(self, op: Op) -> _Pieces | None:
+        axis = op.attrs["dimension"]
+        ops: list[Op] = []
+        for operand in op.operands:
+            inside = self._pieces.get(operand)
+            same = inside is not None and inside.axis == axis
+            ops += inside.ops if inside is not None and same else [self.whole(operand)]
+        return _Pieces(axis, tuple(ops)) if len(ops) <= MOST_PIECES else None
+
+    def _elementwise(self, op: Op) -> _Pieces | None:
+        first = next(o for o in op.operands if o in self._pieces)
+        axis = self._pieces[first].axis
+        known = [p for o in op.operands if (p := self._pieces.get(o)) and p.axis == axis]
+        ends = sorted({end for one in known for end in one.ends})
+        if op.shape.is_tuple or len(ends) > MOST_PIECES:
+            return None
+        pieces = []
+        for begin, end in zip([0, *ends], ends, strict=False):
+            operands = [self._piece(o, op, axis, begin, end) for o in op.operands]
+            shape = _cut(op.shape, axis, end - begin)
+            pieces.append(self._new(_copy(op, shape, operands)))
+        return _Pieces(axis, tuple(pieces))
+
+    def _piece(self, operand: Op, op: Op, axis: int, begin: int, end: int) -> Op:
+        """The elements of an operand of `op` from `begin` to `end` along a dim."""
+        if operand.dims != op.dims:  # a scalar, for all
+            return self.whole(operand)
+        found = self._pieces.get(operand)
+        if found is not None and found.axis == axis:
+            first = 0
+            for one, last in zip(found.ops, found.ends, strict=True):
+                if first <= begin and end <= last:
+                    return self._sliced(one, axis, begin - first, end - first)
+                first = last
+        if operand.opcode == "broadcast" and axis not in operand.attrs["dimensions"]:
+            shape = _cut(operand.shape, axis, end - begin)
+            return self._new(_copy(operand, shape, [self.whole(operand.operands[0])]))
+        return self._sliced(self.whole(operand), axis, begin, end)
+
+    def _sliced(self, value: Op, axis: int, begin: int, end: int) -> Op:
+        if (begin, end) == (0, value.dims[axis]):
+            return value
+        start = tuple(begin if d == axis else 0 for d in range(value.shape.rank))
+        limit = tuple(end if d == axis else n for d, n in enumerate(value.dims))
+        attrs = {"start": start, "limit": limit, "stride": (1,) * value.shape.rank}
+        shape = _cut(value.shape, axis, end - begin)
+        return self._new(
+            Op("slice", shape, (value,), attrs, f"{value.name}_slice", source=value.source)
+        )
+
+    # ---- what moves or sums pieces --------------------------------------------------------------
+
+    def _slice(self, op: Op, found: _Pieces) -> _Pieces | None:
+        axis = found.axis
+        begin, end = op.attrs["start"][axis], op.attrs["limit"][axis]
+        if op.attrs["stride"][axis] != 1:
+            return None
+        ops, first = [], 0
+        for one, last in zip(found.ops, found.ends, strict=True):
+            low, high = max(begin, first) - first, min(end, last) - first
+            if low < high:
+                start = _with(op.attrs["start"], axis, low)
+                limit = _with(op.attrs["limit"], axis, high)
+                attrs = {"start": start, "limit": limit, "stride": op.attrs["stride"]}
+                shape = _cut(op.shape, axis, high - low)
+                same = shape == one.shape
+                ops.append(one if same else self._new(_copy(op, shape, [one], attrs)))
+            first = last
+        return _Pieces(axis, tuple(ops))
+
+    def _reshape(self, op: Op, found: _Pieces) -> _Pieces | None:
+        """The dim must be one of the result's as well."""
+        source = op.operands[0].dims
+        before, size = _product(source[: found.axis]), source[found.axis]
+        if size == 1:
+            return None
+        axis = next(
+            (d for d, n in enumerate(op.dims) if n == size and _product(op.dims[:d]) == before),
+            None,
+        )
+        return None if axis is None else self._each(op, found, axis)
+
+    def _broadcast(self, op: Op, found: _Pieces) -> _Pieces | None:
+        axis = op.attrs["dimensions"][found.axis]
+        return self._each(op, found, axis)
+
+    def _transpose(self, op: Op, found: _Pieces) -> _Pieces | None:
+        return self._each(op, found, op.attrs["dimensions"].index(found.axis))
+
+    def _each(self, op: Op, found: _Pieces, axis: int) -> _Pieces:
+        """The op of each piece, which then lies along the dim `axis` of the result."""
+        shapes = (_cut(op.shape, axis, one.dims[found.axis]) for one in found.ops)
+        pairs = zip(found.ops, shapes, strict=True)
+        rest = [self.whole(o) for o in op.operands[1:]]
+        made = (self._new(_copy(op, shape, [one, *rest])) for one, shape in pairs)
+        return _Pieces(axis, tuple(made))
+
+    def _reduce(self, op: Op, found: _Pieces) -> _Pieces | None:
+        reducer, summed = op.attrs.get("reducer"), op.attrs["dimensions"]
+        if reducer not in _JOINS or len(op.operands) != 2:
+            return None
+        if found.axis not in summed:
+            return self._each(op, found, found.axis - sum(d < found.axis for d in summed))
+        init = splat(op.operands[1])
+        if init is None or init != identity(reducer, op.dtype):
+            return None
+        parts = [self._part(op, one) for one in found.ops]
+        last = len(parts) - 1
+        total = parts[0]
+        for number, part in enumerate(parts[1:], 1):
+            name = op.name if number == last else f"{op.name}_part"
+            total = self._new(Op(reducer, op.shape, (total, part), {}, name, source=op.source))
+        return _Pieces(0, (total,))
+
+    def _part(self, op: Op, one: Op) -> Op:
+        """What a reduction makes of a piece."""
+        if all(one.dims[d] == 1 for d in op.attrs["dimensions"]):
+            name = f"{op.name}_part"
+            return self._new(Op("reshape", op.shape, (one,), {}, name, source=op.source))
+        return self._new(_copy(op, op.shape, [one, self.whole(op.operands[1])]))
+
+
+_RULES = {
+    "slice": _Sinking._slice,
+    "reshape": _Sinking._reshape,
+    "broadcast": _Sinking._broadcast,
+    "transpose": _Sinking._transpose,
+    "reduce": _Sinking._reduce,
+}
+
+
+def _copy(
+    op: Op, shape: Shape, operands: Sequence[Op], attrs: dict[str, object] | None = None
+) -> Op:
+    """An op of a piece: what `op` does, for other elements of it."""
+    copy = rebuilt(op, operands)
+    return like(replace(copy, shape=shape, attrs=op.attrs if attrs is None else attrs), op)
+
+
+def _cut(shape: Shape, axis: int, extent: int) -> Shape:
+    return Shape(shape.dtype, _with(shape.dims, axis, extent))
+
+
+def _with(values: Sequence[int], place: int, value: int) -> tuple[int, ...]:
+    return tuple(value if n == place else one for n, one in enumerate(values))
+
+
+def _product(extents: Sequence[int]) -> int:
+    return reduce(lambda a, b: a * b, extents, 1)
