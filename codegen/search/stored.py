@@ -47,7 +47,7 @@ def started(scheduled: Scheduled, settings: Settings) -> Draft:
         raise
     except CodegenError as error:
         refused = error
-    for one in _others(scheduled, settings) if free else ():
+    for one in starts(scheduled, settings) if free else ():
         with LeftOut(settings.options.check):
             found.append(Draft.of(one, settings.options, settings.device))
     if not found:
@@ -104,7 +104,8 @@ def in_pieces(own: Scheduled) -> frozenset[int]:
     return joined(own.graph) - whole
 
 
-def _others(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
+def starts(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
+    """What may be started from instead of a default schedule."""
     yield from _in_one(own, settings)
     yield from _sunk(own, settings)
     yield from _with_more(own, settings)
