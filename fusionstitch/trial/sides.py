@@ -14,8 +14,9 @@ from fusionstitch.trial.runs import Runs
 
 #: Runs before anything is timed: XLA records its graphs anew for other addresses.
 WARM_UPS = 4
-#: Rounds in which each side is timed; and at most, where these leave open who is faster.
-ROUNDS, MOST_ROUNDS = 10, 30
+#: Rounds in which each side is timed; and at most, where these leave open who is faster: that may
+#: take so many times as long.
+ROUNDS, MOST_ROUNDS, OPEN = 10, 60, 2
 #: Calls in a row, at most: as the host sees them, so many that waiting for the last one counts for
 #: little; and between two readings of the device's clock.
 WALL_CALLS, SPAN_CALLS = 32, 8
@@ -180,7 +181,7 @@ def _shared_out(each_s: float, most_s: float, most: Sequence[int]) -> tuple[int,
     calls = [max(1, int(part * calls)) for calls in most]
     while sum(calls) > max(len(most), runs / ROUNDS):
         calls[calls.index(max(calls))] -= 1
-    times = max(1, min(MOST_ROUNDS // ROUNDS, int(runs / ROUNDS / sum(calls))))
+    times = max(1, min(MOST_ROUNDS // ROUNDS, int(OPEN * runs / ROUNDS / sum(calls))))
     return ROUNDS, times * ROUNDS, calls
 
 

@@ -72,7 +72,8 @@ def test_a_slow_kernel_loses(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(nvrtc, "compile", slow)
     believe(monkeypatch)
-    assert served(norm, drawn(8192, 1024), drawn(1024)) == {"xla"}
+    # of a kernel that another test has loaded there is an image, which is not slow
+    assert served(norm, drawn(4096, 2048), drawn(2048)) == {"xla"}
     assert all(found.times for found in outcome._known.values())
 
 
