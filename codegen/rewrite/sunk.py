@@ -6,7 +6,8 @@
 A value of a few components (a position, a quaternion, the directions of a lattice) is often stacked
 in between. A loop over the elements of the stack has each of them alone: it computes what they have
 in common for each, and meets the others in memory. A loop over the items has all of an item's
-components in registers, and none of them asks which one it is. The price is longer text.
+components in registers, and none of them asks which one it is. The price is longer text. Pieces of
+different shapes are no components: a border stays beside what it surrounds.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Ops of the region that comes of it, at most; and by what it grows.
 MOST_OPS, MOST_TIMES = 2000, 16
+#: Elements of a matrix of which each is a factor of its own.
+SMALL_MATRIX = 1 << 10
 #: What a reducer is as an op of two values.
 _JOINS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
 
@@ -102,9 +105,11 @@ class _Sinking:
             return None
         if kind_of(op.opcode) is Kind.ELEMENTWISE:
             found = self._elementwise(op)
+        elif op.opcode == "dot":
+            found = self._dot(op)
         else:
-            rule = _RULES.get(op.opcode)
-            found = rule(self, op, self._pieces[op.operands[0]]) if rule else None
+            rule, inside = _RULES.get(op.opcode), self._pieces.get(op.operands[0])
+            found = rule(self, op, inside) if rule and inside else None
         self.sunk |= found is not None
         return found
 
@@ -115,14 +120,13 @@ class _Sinking:
             inside = self._pieces.get(operand)
             same = inside is not None and inside.axis == axis
             ops += inside.ops if inside is not None and same else [self.whole(operand)]
-        return _Pieces(axis, tuple(ops)) if len(ops) <= MOST_PIECES else None
+        alike = len({one.dims[axis] for one in ops}) == 1
+        return _Pieces(axis, tuple(ops)) if alike and len(ops) <= MOST_PIECES else None
 
     def _elementwise(self, op: Op) -> _Pieces | None:
-        first = next(o for o in op.operands if o in self._pieces)
-        axis = self._pieces[first].axis
-        known = [p for o in op.operands if (p := self._pieces.get(o)) and p.axis == axis]
-        ends = sorted({end for one in known for end in one.ends})
-        if op.shape.is_tuple or len(ends) > MOST_PIECES:
+        first = next(self._pieces[o] for o in op.operands if o in self._pieces)
+        axis, ends = first.axis, first.ends
+        if op.shape.is_tuple:
             return None
         pieces = []
         for begin, end in zip([0, *ends], ends, strict=False):
@@ -176,7 +180,111 @@ class _Sinking:
                 same = shape == one.shape
                 ops.append(one if same else self._new(_copy(op, shape, [one], attrs)))
             first = last
-        return _Pieces(axis, tuple(ops))
+        alike = len({one.dims[axis] for one in ops}) == 1
+        return _Pieces(axis, tuple(ops)) if alike else None
+
+    def _gather(self, op: Op, found: _Pieces) -> _Pieces | None:
+        """Components in another order, which a constant says."""
+        attrs, axis = op.attrs, found.axis
+        others = tuple(d for d in range(op.shape.rank) if d != axis)
+        sizes = _with(op.operands[0].dims, axis, 1)
+        order = op.operands[1]
+        while order.opcode in ("reshape", "broadcast") and order.operands[0].shape.size > 1:
+            order = order.operands[0]
+        if (
+            order.opcode != "constant"
+            or len(found.ops) != op.operands[0].dims[axis]
+            or tuple(attrs["collapsed_slice_dims"]) != (axis,)
+            or tuple(attrs["start_index_map"]) != (axis,)
+            or tuple(attrs["offset_dims"]) != others
+            or tuple(attrs["slice_sizes"]) != sizes
+            or order.shape.size != op.dims[axis]
+        ):
+            return None
+        last = len(found.ops) - 1
+        places = order.attrs["value"].reshape(-1).astype(int).clip(0, last)
+        few = len(places) <= MOST_PIECES
+        return _Pieces(axis, tuple(found.ops[n] for n in places)) if few else None
+
+    # ---- products -------------------------------------------------------------------------------
+
+    def _dot(self, op: Op) -> _Pieces | None:
+        """A product that sums over the components: of each with what belongs to it, added up. Where
+        the other operand is a small matrix, there is a piece for each of its columns."""
+        contract = [op.attrs[f"{side}_contract"] for side in ("lhs", "rhs")]
+        batch = [op.attrs[f"{side}_batch"] for side in ("lhs", "rhs")]
+        for mine, theirs in ((0, 1), (1, 0)):
+            found, other = self._pieces.get(op.operands[mine]), op.operands[theirs]
+            if found is None or tuple(contract[mine]) != (found.axis,):
+                continue
+            if len(found.ops) != op.operands[mine].dims[found.axis]:
+                continue
+            place = [_places(op, side, batch, contract) for side in (0, 1)]
+            [summed] = contract[theirs]
+            free = [d for d in range(other.shape.rank) if d != summed and d not in batch[theirs]]
+            columns = other.dims[free[0]] if len(free) == 1 else 0
+            if not batch[theirs] and columns <= MOST_PIECES and other.shape.size <= SMALL_MATRIX:
+                axis = place[theirs][free[0]] if free else 0
+                shape = _cut(op.shape, axis, 1) if free else op.shape
+                made = [
+                    self._products(op, shape, found, place[mine], other, (summed, free, n))
+                    for n in range(max(1, columns))
+                ]
+                return _Pieces(axis, tuple(made))
+        return None
+
+    def _products(
+        self,
+        op: Op,
+        shape: Shape,
+        found: _Pieces,
+        place: dict[int, int],
+        matrix: Op,
+        at: tuple[int, list[int], int],
+    ) -> Op:
+        """The sum of the components times the elements of one column of a matrix."""
+        wide = "f32" if op.dtype in ("bf16", "f16") else op.dtype
+        summed, free, column = at
+        total: Op | None = None
+        for number, one in enumerate(found.ops):
+            kept = tuple(n for d, n in enumerate(one.dims) if d != found.axis)
+            dims = tuple(place[d] for d in range(one.shape.rank) if d != found.axis)
+            flat = self._made("reshape", Shape(one.dtype, kept), (one,), op)
+            item = self._made("broadcast", Shape(one.dtype, shape.dims), (flat,), op, dims=dims)
+            index = {summed: number, **dict.fromkeys(free, column)}
+            start = tuple(index[d] for d in range(matrix.shape.rank))
+            attrs = {"start": start, "limit": tuple(n + 1 for n in start)}
+            attrs["stride"] = (1,) * len(start)
+            entry = self._new(
+                Op("slice", Shape(matrix.dtype, (1,) * len(start)), (self.whole(matrix),), attrs)
+            )
+            entry = self._made("reshape", Shape(matrix.dtype), (entry,), op)
+            factor = self._made("broadcast", Shape(matrix.dtype, shape.dims), (entry,), op, dims=())
+            pair = [self._as(value, wide, op) for value in (item, factor)]
+            term = self._made("multiply", Shape(wide, shape.dims), pair, op)
+            if total is not None:
+                term = self._made("add", Shape(wide, shape.dims), (total, term), op)
+            total = term
+        assert total is not None
+        return self._as(total, op.dtype, op)
+
+    def _as(self, value: Op, dtype: str, op: Op) -> Op:
+        if value.dtype == dtype:
+            return value
+        return self._made("convert", Shape(dtype, value.dims), (value,), op)
+
+    def _made(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: Sequence[Op],
+        op: Op,
+        dims: tuple[int, ...] | None = None,
+    ) -> Op:
+        """An op of those that take the place of `op`."""
+        attrs = {} if dims is None else {"dimensions": dims}
+        name = f"{op.name}_part"
+        return self._new(Op(opcode, shape, tuple(operands), attrs, name, source=op.source))
 
     def _reshape(self, op: Op, found: _Pieces) -> _Pieces | None:
         """The dim must be one of the result's as well."""
@@ -232,6 +340,7 @@ class _Sinking:
 
 _RULES = {
     "slice": _Sinking._slice,
+    "gather": _Sinking._gather,
     "reshape": _Sinking._reshape,
     "broadcast": _Sinking._broadcast,
     "transpose": _Sinking._transpose,
@@ -245,6 +354,19 @@ def _copy(
     """An op of a piece: what `op` does, for other elements of it."""
     copy = rebuilt(op, operands)
     return like(replace(copy, shape=shape, attrs=op.attrs if attrs is None else attrs), op)
+
+
+def _places(
+    op: Op, side: int, batch: Sequence[Sequence[int]], contract: Sequence[Sequence[int]]
+) -> dict[int, int]:
+    """Which dim of a dot's result each dim of an operand is that is not summed over."""
+    found = {d: n for n, d in enumerate(batch[side])}
+    free = [
+        [d for d in range(o.shape.rank) if d not in batch[n] and d not in contract[n]]
+        for n, o in enumerate(op.operands)
+    ]
+    first = len(batch[0]) + (len(free[0]) if side else 0)
+    return found | {d: first + n for n, d in enumerate(free[side])}
 
 
 def _cut(shape: Shape, axis: int, extent: int) -> Shape:

@@ -109,6 +109,15 @@ def sunk_lattice(f):
     return f - 0.6 * (f - weights * rho * (1 + 3 * flow[None] * weights + flow * flow))
 
 
+@case(normal(40, 30, 3), shows=SUNK)
+def sunk_colours(image):
+    """Colours as others by a matrix, bounded and scaled: a product of three by three."""
+    matrix = jnp.array([[0.3, 0.6, 0.1], [-0.17, -0.33, 0.5], [0.5, -0.42, -0.08]], jnp.float32)
+    colours = jnp.stack([image[..., 0], image[..., 1] ** 2, jnp.exp(image[..., 2])], -1)
+    turned = jnp.einsum("hwc,dc->hwd", colours, matrix)
+    return jnp.clip(turned[..., jnp.array([2, 0, 1])], -1, 1) * 0.5
+
+
 @case(normal(700, 6), shows=SUNK)
 def sunk_extremum(x):
     """The largest of some values, whichever it is."""

@@ -38,6 +38,7 @@ from tests.graphs import Builder
 
 H200 = device("h200")
 ROWS = LEAST_ELEMENTS // 8
+NO_BATCH = {"lhs_batch": (), "rhs_batch": (), "precision": "default", "algorithm": "unset"}
 NAMES = [n for n, p in CASES.items() if p.fun.__module__ == piece_cases.__name__]
 
 
@@ -207,9 +208,13 @@ def grown(data: st.DataObject) -> Graph:
     values.append(b.concatenate([b.parameter((n, 2)), b.parameter((n, 3))], 1))
     values.append(b.parameter((n, 5)))
     values.append(b.broadcast(b.parameter((5,)), (n, 5), (1,)))
+    matrices = [b.parameter((n, n))]
+    orders = [b.constant(np.arange(n)[::-1].copy(), "s32"), b.constant(np.arange(n) // 2, "s32")]
     for _ in range(data.draw(st.integers(1, 6))):
         x, y = (data.draw(st.sampled_from(values)) for _ in range(2))
-        match data.draw(st.sampled_from(["join", "move", "sum", "cut", "split"])):
+        match data.draw(
+            st.sampled_from(["join", "move", "sum", "cut", "split", "product", "order"])
+        ):
             case "join":
                 values.append(data.draw(st.sampled_from((b.add, b.mul, b.sub)))(x, y))
             case "move":
@@ -223,6 +228,15 @@ def grown(data: st.DataObject) -> Graph:
                 at = data.draw(st.integers(1, n - 1))
                 low = b.slice(x, (0, 0), (at, 5))
                 values.append(b.concatenate([low, b.slice(y, (at, 0), (n, 5))]))
+            case "product":
+                sides = [(x, matrices[0]), (matrices[0], x)][data.draw(st.integers(0, 1)) :][0]
+                contract = {"lhs_contract": (0,), "rhs_contract": (0,)}
+                made = b.op(
+                    "dot", (5, n) if sides[0] is x else (n, 5), *sides, **NO_BATCH, **contract
+                )
+                values.append(made if made.dims == (n, 5) else b.transpose(made, (1, 0)))
+            case "order":
+                values.append(b.rows(x, orders[data.draw(st.integers(0, 1))]))
             case "split":
                 tall = b.reshape(x, (n, 5, 1))
                 values.append(b.reshape(b.exp(tall), (n, 5)))
@@ -237,12 +251,25 @@ def test_what_sinks_computes_the_same(data: st.DataObject) -> None:
 
 def test_it_sinks_through_what_is_computed_of_it() -> None:
     b = Builder()
-    x, y = b.parameter((4, 3)), b.parameter((4, 2))
-    scale = b.broadcast(b.parameter((4,)), (4, 5), (0,))
+    x, y = b.parameter((4, 3)), b.parameter((4, 3))
+    scale = b.broadcast(b.parameter((4,)), (4, 6), (0,))
     graph = whole(b.graph(b.exp(b.mul(b.concatenate([x, y], 1), scale))))
     made = sink_concatenates(graph)
     assert opcodes(made)[-1] == "concatenate"
     assert opcodes(made).count("exponential") == 2
+    same(graph, made)
+
+
+def test_components_are_multiplied_ordered_and_summed_one_by_one() -> None:
+    b = Builder()
+    x = b.concatenate([b.parameter((1, 5)) for _ in range(3)])
+    contract = {"lhs_contract": (0,), "rhs_contract": (0,)}
+    turned = b.op("dot", (3, 5), b.parameter((3, 3)), x, **NO_BATCH, **contract)
+    ordered = b.rows(turned, b.constant([2, 0, 1], "s32"))
+    total = b.like(b.reduce(ordered, (0,)), ordered, (0,))
+    graph = whole(b.graph(b.mul(b.reshape(b.reshape(ordered, (3, 5, 1)), (3, 5)), total)))
+    made = sink_concatenates(graph)
+    assert not {"dot", "gather", "reduce"} & set(opcodes(made))
     same(graph, made)
 
 
@@ -252,6 +279,12 @@ def test_a_region_that_would_become_too_long_stays() -> None:
     for _ in range(MOST_OPS // 30):
         x = b.tanh(x)
     graph = whole(b.graph(x))
+    assert sink_concatenates(graph) is graph
+
+
+def test_a_border_stays_beside_what_it_surrounds() -> None:
+    b = Builder()
+    graph = whole(b.graph(b.exp(b.concatenate([b.parameter((1, 5)), b.parameter((8, 5))]))))
     assert sink_concatenates(graph) is graph
 
 
