@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import fusionstitch as fs
+from fusionstitch.dag.backends.backend import Sizes
 from fusionstitch.dag.backends.choice import backend as chosen
 from fusionstitch.dag.signature import parse
 
@@ -40,15 +41,15 @@ def _measured(backend: str) -> dict[str, Any]:
     function = device.build(_CODE, "nothing", parse(_SIGNATURE))
     stream, event = device.stream(0), device.event(False)
     arrays = [device.device_array((4,), np.dtype(np.float32)) for _ in range(3)]
-    number = np.int32(4)
+    number, sizes = np.int32(4), Sizes((1,), (32,), 0)
 
     def plain() -> None:
         for _ in range(launches):
-            function((1,), (32,), [*arrays, number], 0, stream, None)
+            function(sizes, [*arrays, number], stream, None)
 
     def with_event() -> None:
         for _ in range(launches):
-            function((1,), (32,), [*arrays, number], 0, stream, None)
+            function(sizes, [*arrays, number], stream, None)
             device.record(event, stream)
 
     loops: dict[str, Callable[[], None]] = {"CuPy": plain, "CuPy and an event": with_event}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fusionstitch.dag.element import Element, Storage
+from fusionstitch.dag.element import Element, Storage, Work
 from fusionstitch.dag.engine import Engine
 from fusionstitch.dag.errors import ArrayError
 
@@ -15,10 +15,13 @@ from fusionstitch.dag.errors import ArrayError
 HOST_STREAM = -1
 
 
-class Named(NamedTuple):
-    """What is no kernel, and has a name in graphs all the same."""
+class Export(Work):
+    """Arrays are given to others; nothing is launched."""
 
-    name: str
+    name = "export"
+
+    def begin(self, element: Element, stream: Any) -> None:
+        pass
 
 
 class Access:
@@ -29,6 +32,7 @@ class Access:
         self._backend = engine.backend
         self.dropped = engine.memory.dropped
         self._stream: Any = None
+        self._export = Export()
         #: set while a sequence is recorded: why the host cannot read or write now
         self.closed = ""
 
@@ -39,8 +43,7 @@ class Access:
         IndexError.
         """
         self._check(storage)
-        if storage.on_device and not storage.on_host and _is_part(key, storage):
-            self._wait_for_writer(storage)
+        if not storage.on_host and _is_part(key, storage) and self._has_come(storage):
             return self._part(storage, key)
         return self._host(storage)[key].copy()
 
@@ -52,21 +55,20 @@ class Access:
         else:
             host = self._host(storage)
         host[key] = value
-        storage.on_host, storage.on_device = True, False
+        self._written(storage)
 
     def writable(self, storage: Storage, overwrite: bool) -> np.ndarray:
         """The host's copy, for writing into. Raises as `write` does."""
         self._before_writing(storage)
         host = self._engine.memory.on_host(storage) if overwrite else self._host(storage)
-        storage.on_host, storage.on_device = True, False
+        self._written(storage)
         return host
 
     def export(self, storage: Storage, stream: Any, options: dict[str, Any]) -> Any:
         """A DLPack capsule of the device's copy, which `stream` may use after what was launched."""
         self._check(storage)
-        element = self._engine.submit(
-            Named("export"), {storage: True}, lambda stream, element: None, caller()
-        )
+        element = Element(self._export, (), {storage: True}, caller())
+        self._engine.submit(element)
         if element.finished or self._backend.joins(stream, element.done):
             return self._backend.capsule(storage.device, options)
         self._engine.wait(element)
@@ -94,35 +96,40 @@ class Access:
         for element in storage.users():
             self._engine.wait(element)
 
-    def _wait_for_writer(self, storage: Storage) -> None:
-        writer: Element | None = storage.writer
-        if writer is not None:
-            self._engine.wait(writer)
+    def _written(self, storage: Storage) -> None:
+        storage.on_host, storage.on_device, storage.lent = True, False, None
+
+    def _has_come(self, storage: Storage) -> bool:
+        """Whether the device has what the array is; its last writer has been waited for."""
+        if storage.writer is not None:
+            self._engine.wait(storage.writer)
+        if storage.lent is not None and not storage.on_device:
+            storage.device = self._backend.take(storage.lent, self._own_stream())
+            storage.on_device = True
+        return storage.on_device
 
     def _host(self, storage: Storage) -> np.ndarray:
         """The host's copy, valid."""
         host = self._engine.memory.on_host(storage)
         if storage.on_host:
             return host
-        if not storage.on_device:
-            host[...] = 0
-        else:
-            self._wait_for_writer(storage)
+        if self._has_come(storage):
             self._download(storage, host)
+        else:
+            host[...] = 0
         storage.on_host = True
         return host
 
     def _download(self, storage: Storage, host: np.ndarray) -> None:
         """On a stream of its own: what was launched behind the writer does not hold it up."""
         engine, stream = self._engine, self._own_stream()
-        begun, arrived = engine.event(), engine.event()
-        self._backend.record(begun, stream)
+        begun = engine.recorded(stream) if engine.clock is not None else None
         self._backend.download(host, storage.device, stream)
-        self._backend.record(arrived, stream)
+        arrived = engine.recorded(stream)
         engine.until(arrived, None)
         if engine.clock is not None:
             engine.clock.transferred(storage, "to host", HOST_STREAM, begun, arrived)
-        engine.give_back(begun)
+            engine.give_back(begun)
         engine.give_back(arrived)
 
     def _part(self, storage: Storage, key: Any) -> Any:

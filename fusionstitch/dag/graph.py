@@ -91,7 +91,7 @@ def graph(elements: Iterable[Element]) -> Graph:
     numbers = {element.number for element in kept}
     return Graph(
         tuple(
-            Vertex(e.number, e.name, e.lane_number, e.active > 0 and not e.finished) for e in kept
+            Vertex(e.number, e.work.name, e.lane.number, e.in_frontier) for e in kept
         ),
         tuple(
             Edge(before, element.number, arrays)

@@ -52,10 +52,12 @@ class Memory:
     def _given_back(self, storage: Storage, wait: bool) -> bool:
         if storage.held:
             return False
+        if storage.device is None:
+            storage.lent = None  # memory that JAX alone knows: it has an order of its own
         for element in storage.users():
             if wait:
                 self._backend.synchronize(element.done)
             elif not self._backend.done(element.done):
                 return False
-        storage.host = storage.device = None
+        storage.host = storage.device = storage.lent = None
         return True

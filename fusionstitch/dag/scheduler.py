@@ -138,7 +138,7 @@ class Scheduler:
         else:
             parameters = parse(name if signature is None else signature)
             name, function = code.name, engine.backend.build_raw(code, parameters)
-        return UserKernel(name, parameters, function, engine.submit, self._access, priority)
+        return UserKernel(name, parameters, function, engine, self._access, priority)
 
     def library(
         self,
@@ -259,11 +259,10 @@ class Scheduler:
     def _adopted(self, value: Any, name: str | None, copy: bool) -> Array:
         return Array(self._access, adopted(self._engine, value, self._label(name), copy))
 
-    def _result(self, device: Any) -> Array:
-        """An array of what a function made."""
-        made = self._new(device.shape, device.dtype, None)
-        made.storage.device = device
-        made.storage.on_device = True
+    def _result(self, lent: Any) -> Array:
+        """An array of what JAX made."""
+        made = Array(self._access, Storage(lent.shape, lent.dtype, self._label(None)))
+        made.storage.lent = lent
         return made
 
     def _label(self, name: str | None) -> str:
