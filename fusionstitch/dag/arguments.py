@@ -22,9 +22,11 @@ class Arguments:
         self._name = name
         self._access = access
         numbered = list(enumerate(self.parameters))
-        # what each launch needs of a parameter, to be looked up once
+        # what each launch needs, to be looked up once: places of the arrays with what they have to
+        # be, and for the place of each number what was given last and what was made of that
         self._arrays = [(i, p.scalar, p.const) for i, p in numbered if p.pointer]
-        self._numbers = [(i, p.scalar) for i, p in numbered if not p.pointer]
+        self._places = [i for i, _, _ in self._arrays]
+        self._numbers = {i: (_NOTHING, _NOTHING) for i, p in numbered if not p.pointer}
 
     def bound(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[Storage, bool]]:
         """Storages and numbers in the order of the parameters, and how each array is used.
@@ -39,18 +41,30 @@ class Arguments:
             )
         values = list(arguments)
         uses: dict[Storage, bool] = {}
+        access = self._access
         for i, scalar, const in self._arrays:
             array = values[i]
-            if type(array) is not Array or array.access is not self._access:
+            if type(array) is not Array or array.access is not access:
                 raise self._no_array(i, array)
             values[i] = storage = array.storage
-            if storage.readonly or (storage.kind is not scalar and scalar is not None):
+            if storage.kind is not scalar or storage.readonly:
                 self._check(i, storage)
-            uses[storage] = const and uses.get(storage, True)
-        for i, scalar in self._numbers:
-            if type(values[i]) is not scalar:
-                values[i] = self._number(i, values[i])
+            if not const or storage not in uses:
+                uses[storage] = const
+        for i, (given, made) in self._numbers.items():
+            value = values[i]
+            if value is not given:
+                made = self._number(i, value)
+                self._numbers[i] = value, made
+            values[i] = made
         return values, uses
+
+    def devices(self, values: list[Any]) -> list[Any]:
+        """What `bound` gave, with device arrays in the place of storages."""
+        given = values.copy()
+        for i in self._places:
+            given[i] = given[i].device
+        return given
 
     def _number(self, i: int, value: Any) -> Any:
         parameter = self.parameters[i]
@@ -99,8 +113,4 @@ class Arguments:
 
 
 _NUMBERS = (int, float, np.number, np.bool_)
-
-
-def devices(values: Sequence[Any]) -> list[Any]:
-    """The device arrays of storages, and numbers as they are."""
-    return [value.device if type(value) is Storage else value for value in values]
+_NOTHING: Any = object()

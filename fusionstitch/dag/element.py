@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -88,7 +87,7 @@ class Element:
     def __init__(
         self,
         work: Work,
-        arguments: Sequence[Any],
+        arguments: Any,
         uses: dict[Storage, bool],
         site: tuple[str, int],
     ) -> None:

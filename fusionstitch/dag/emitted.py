@@ -7,7 +7,7 @@ from typing import Any
 
 from fusionstitch.codegen.kernel import Kernel as Generated
 from fusionstitch.dag.access import Access
-from fusionstitch.dag.arguments import Arguments, devices
+from fusionstitch.dag.arguments import Arguments
 from fusionstitch.dag.backends.backend import Sizes
 from fusionstitch.dag.element import Element, Storage, Work
 from fusionstitch.dag.engine import Engine
@@ -51,14 +51,15 @@ class Emitted(Work):
                     f"{self.name}: {parameter.name} is {shape}, and {storage.label} has the shape "
                     f"{storage.shape}."
                 )
-        values += self._scratch
         uses |= dict.fromkeys(self._scratch, False)
         frame = sys._getframe(1)
         site = (frame.f_code.co_filename, frame.f_lineno)
         self._engine.submit(Element(self, values, uses, site))
 
     def begin(self, element: Element, stream: Any) -> None:
-        self._function(self._sizes, devices(element.arguments), stream, element)
+        given = self._arguments.devices(element.arguments)
+        given += [storage.device for storage in self._scratch]
+        self._function(self._sizes, given, stream, element)
 
     def __repr__(self) -> str:
         return f"Emitted {self.name}({', '.join(map(str, self._shapes))})"

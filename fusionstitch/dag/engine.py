@@ -67,23 +67,15 @@ class Engine:
         if self._async:
             connect(element, self._const)
         lane = self.lanes.assign(element)
-        try:
-            self._launch(element, lane)
-        except self._failures as error:
-            raise self._failure(element, error) from None
-        if not self._async:
-            self.wait(element)
-        elif self._count - self._finished >= PENDING:
-            self._wait_for_older_half()
-
-    def _launch(self, element: Element, lane: Lane) -> None:
         backend, stream, uses = self.backend, lane.handle, element.uses
         try:
             unsettled: tuple[Storage, ...] = ()
-            for storage in uses:
+            for storage, const in uses.items():
                 sender = storage.sender
                 if not storage.on_device or (sender is not None and sender.lane is not lane):
                     unsettled += (storage,)
+                elif not const:
+                    storage.on_host, storage.lent = False, None
             if unsettled and self._prefetch:
                 self._settle(unsettled, element, lane)
             for parent in element.parents:
@@ -94,18 +86,32 @@ class Engine:
             if self.clock is not None:
                 element.begun = self.recorded(stream)
             element.work.begin(element, stream)
-        except BaseException:
-            element.begun = None  # what did not run took no time
-            raise
-        finally:  # also where nothing was launched: later elements may wait for this one
             element.done = event = self._events.pop() if self._events else self.event()
             backend.record(event, stream)
-            element.arguments = ()
+        except BaseException as error:
+            self._refused(element, error)
+            raise
+        element.arguments = None
         self.log.append(element)
-        for storage, const in uses.items():
-            if not const:
-                storage.on_host = False
-                storage.lent = None
+        for storage in unsettled:
+            if not uses[storage]:
+                storage.on_host, storage.lent = False, None
+        if not self._async:
+            self.wait(element)
+        elif self._count - self._finished >= PENDING:
+            self._wait_for_older_half()
+
+    def _refused(self, element: Element, error: BaseException) -> None:
+        """Nothing was launched, and later elements may wait for this one all the same. Raises
+        KernelError if work failed before."""
+        element.begun = element.arguments = None  # what did not run took no time
+        element.done = self.event()
+        try:
+            self.backend.record(element.done, element.lane.handle)
+            if isinstance(error, self._failures):
+                raise error
+        except self._failures as failure:
+            raise self._failure(element, failure) from None
 
     def _settle(self, unsettled: tuple[Storage, ...], element: Element, lane: Lane) -> None:
         """Has arrays come to the device that were last written on the host, or never, or that JAX

@@ -90,9 +90,7 @@ def graph(elements: Iterable[Element]) -> Graph:
     kept = list(elements)
     numbers = {element.number for element in kept}
     return Graph(
-        tuple(
-            Vertex(e.number, e.work.name, e.lane.number, e.in_frontier) for e in kept
-        ),
+        tuple(Vertex(e.number, e.work.name, e.lane.number, e.in_frontier) for e in kept),
         tuple(
             Edge(before, element.number, arrays)
             for element in kept

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.dag.access import Access
-from fusionstitch.dag.arguments import Arguments, devices
+from fusionstitch.dag.arguments import Arguments
 from fusionstitch.dag.backends.backend import Function, Sizes
 from fusionstitch.dag.element import Element, Work
 from fusionstitch.dag.engine import Engine
@@ -63,7 +63,7 @@ class Launch(Work):
         self._kernel = kernel
         self._sizes = Sizes(_size(kernel, "grid", grid), _size(kernel, "block", block), shared)
         self._function = kernel.function
-        self._bound = kernel.arguments.bound
+        self._bound, self._devices = kernel.arguments.bound, kernel.arguments.devices
         self._submit = kernel.engine.submit
 
     @property
@@ -82,7 +82,7 @@ class Launch(Work):
         self._submit(Element(self, values, uses, (frame.f_code.co_filename, frame.f_lineno)))
 
     def begin(self, element: Element, stream: Any) -> None:
-        self._function(self._sizes, devices(element.arguments), stream, element)
+        self._function(self._sizes, self._devices(element.arguments), stream, element)
 
 
 def _size(kernel: UserKernel, which: str, given: Size) -> tuple[int, ...]:

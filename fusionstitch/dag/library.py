@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fusionstitch.dag.access import Access
-from fusionstitch.dag.arguments import Arguments, devices
+from fusionstitch.dag.arguments import Arguments
 from fusionstitch.dag.element import Element, Work
 from fusionstitch.dag.engine import Engine
 from fusionstitch.dag.signature import Parameter
@@ -48,7 +48,7 @@ class Library(Work):
         backend = self._engine.backend
         if not self._settable:
             backend.drain()
-        backend.call(self._fun, devices(element.arguments), stream, element)
+        backend.call(self._fun, self._arguments.devices(element.arguments), stream, element)
         if not self._settable:
             backend.drain()
 
