@@ -11,6 +11,10 @@ from fusionstitch.dag.backends.backend import Backend
 from fusionstitch.dag.element import Storage
 
 
+#: So many arrays that may be given back are looked at each time, in turns.
+_LOOKED_AT = 4
+
+
 class Memory:
     """The arrays of a scheduler on both sides.
 
@@ -21,7 +25,7 @@ class Memory:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.dropped: deque[Storage] = deque()
-        self._retired: list[Storage] = []
+        self._retired: deque[Storage] = deque()
 
     def on_host(self, storage: Storage) -> np.ndarray:
         """The host's copy, valid or not."""
@@ -45,15 +49,20 @@ class Memory:
     def collect(self, wait: bool = False) -> None:
         """Gives back what was dropped and is not used any more; `wait` waits for what is."""
         while self.dropped:
-            self._retired.append(self.dropped.popleft())
-        if self._retired:
-            self._retired = [s for s in self._retired if not self._given_back(s, wait)]
+            storage = self.dropped.popleft()
+            if storage.device is None:  # JAX, which alone uses this memory, has an order of its own
+                storage.host = storage.lent = None
+            else:
+                self._retired.append(storage)
+        count = len(self._retired)
+        for _ in range(count if wait else min(count, _LOOKED_AT)):
+            storage = self._retired.popleft()
+            if not self._given_back(storage, wait):
+                self._retired.append(storage)
 
     def _given_back(self, storage: Storage, wait: bool) -> bool:
         if storage.held:
             return False
-        if storage.device is None:
-            storage.lent = None  # memory that JAX alone knows: it has an order of its own
         for element in storage.users():
             if wait:
                 self._backend.synchronize(element.done)
