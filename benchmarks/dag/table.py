@@ -26,6 +26,12 @@ def table(rows: Iterable[Mapping[str, Any]]) -> str:
                 f"speed-up {_interval(row['speedup'])}, JAX over itself "
                 f"{_interval(row['jax over itself'])}; errors {_pairs(row['error of results'], 6)}"
             )
+        elif row.get("section") == "growth" and "before" in row:
+            grown = (f"{k} {row['before'][k]} to {row['after'][k]}" for k in row["before"])
+            lines.append(
+                f"{row['launches']} launches, streams {row['streams']}, {row['us']:.1f} us each: "
+                + ", ".join(grown)
+            )
         elif row.get("section") == "random programs" and "run" in row:
             lines.append(f"random programs: {row['run']} run, wrong: {row['wrong'] or 'none'}")
     for row in rows:

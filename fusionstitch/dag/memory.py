@@ -10,7 +10,6 @@ import numpy as np
 from fusionstitch.dag.backends.backend import Backend
 from fusionstitch.dag.element import Storage
 
-
 #: So many arrays that may be given back are looked at each time, in turns.
 _LOOKED_AT = 4
 
