@@ -69,7 +69,9 @@ class Access:
         self._check(storage)
         element = Element(self._export, (), {storage: True}, caller())
         self._engine.submit(element)
-        if element.finished or self._backend.joins(stream, element.done):
+        if element.finished or self._engine.guarded(
+            None, self._backend.joins, stream, element.done
+        ):
             return self._backend.capsule(storage.device, options)
         self._engine.wait(element)
         return self._backend.capsule(storage.device, options)
@@ -87,7 +89,7 @@ class Access:
         if storage.given_away:
             raise ArrayError(f"{storage.label} cannot be used: {storage.readonly}.")
         self._engine.check()
-        self._engine.memory.collect()
+        self._engine.collect()
 
     def _before_writing(self, storage: Storage) -> None:
         self._check(storage)
@@ -104,8 +106,7 @@ class Access:
         if storage.writer is not None:
             self._engine.wait(storage.writer)
         if storage.lent is not None and not storage.on_device:
-            storage.device = self._backend.take(storage.lent, self._own_stream())
-            storage.on_device = True
+            self._engine.memory.take(storage, self._own_stream())
         return storage.on_device
 
     def _host(self, storage: Storage) -> np.ndarray:
@@ -133,7 +134,8 @@ class Access:
         engine.give_back(arrived)
 
     def _part(self, storage: Storage, key: Any) -> Any:
-        found = self._backend.part(storage.device, key, self._own_stream())
+        stream = self._own_stream()
+        found = self._engine.guarded(None, self._backend.part, storage.device, key, stream)
         return found[()] if found.ndim == 0 else found
 
     def _own_stream(self) -> Any:

@@ -131,6 +131,7 @@ class Storage:
     """
 
     __slots__ = (
+        "__weakref__",
         "device",
         "dtype",
         "given_away",

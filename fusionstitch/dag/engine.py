@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from fusionstitch.dag.backends.backend import Backend, DeviceFailure
 from fusionstitch.dag.dependencies import connect
@@ -14,6 +15,8 @@ from fusionstitch.dag.lanes import Lanes
 from fusionstitch.dag.memory import Memory
 from fusionstitch.dag.options import Policies
 from fusionstitch.dag.timeline import Clock
+
+T = TypeVar("T")
 
 #: So much work may wait on the device; then the host waits for the older half of it.
 PENDING = 1024
@@ -102,16 +105,16 @@ class Engine:
             self._wait_for_older_half()
 
     def _refused(self, element: Element, error: BaseException) -> None:
-        """Nothing was launched, and later elements may wait for this one all the same. Raises
-        KernelError if work failed before."""
+        """Nothing was launched; later elements may wait for this one all the same.
+
+        Raises KernelError where the reason is that work failed before.
+        """
         element.begun = element.arguments = None  # what did not run took no time
-        element.done = self.event()
-        try:
-            self.backend.record(element.done, element.lane.handle)
-            if isinstance(error, self._failures):
-                raise error
-        except self._failures as failure:
-            raise self._failure(element, failure) from None
+        if isinstance(error, self._failures):
+            raise self._failure(element, error) from None
+        element.done = self.recorded(element.lane.handle)
+        if not self._async:
+            self.wait(element)
 
     def _settle(self, unsettled: tuple[Storage, ...], element: Element, lane: Lane) -> None:
         """Has arrays come to the device that were last written on the host, or never, or that JAX
@@ -125,14 +128,14 @@ class Engine:
     def _send(self, storage: Storage, element: Element, stream: Any) -> None:
         begun = None
         if storage.lent is not None:
-            storage.device = self.backend.take(storage.lent, stream)
+            self.memory.take(storage, stream)
         else:
             device = self.memory.on_device(storage)
             host = storage.host if storage.on_host else None
             if self.clock is not None and host is not None:
                 begun = self.recorded(stream)
             self.backend.upload(device, host, stream)
-        storage.on_device = True
+            storage.on_device = True
         storage.sender, storage.sent = element, self.recorded(stream)
         element.sent += ((storage, begun, storage.sent),)
 
@@ -168,17 +171,26 @@ class Engine:
 
     def until(self, event: Any, element: Element | None) -> None:
         """Waits on the host for an event; `element` is whose it is. Raises KernelError."""
+        self.guarded(element, self.backend.synchronize, event)
+
+    def guarded(self, element: Element | None, call: Callable[..., T], *args: Any) -> T:
+        """What a call gives. Raises KernelError where it says that work of `element`, or of any one
+        before it, failed."""
         try:
-            self.backend.synchronize(event)
+            return call(*args)
         except self._failures as error:
             raise self._failure(element, error) from None
+
+    def collect(self) -> None:
+        """Gives memory back that is not used any more. Raises KernelError."""
+        self.guarded(None, self.memory.collect)
 
     def wait_for_all(self) -> None:
         """Waits on the host for everything. Raises KernelError."""
         self.check()
         while self.lanes.busy:
             self.wait(next(iter(self.lanes.busy)).pending[-1])
-        self.memory.collect()
+        self.collect()
 
     def pending(self) -> list[Element]:
         """The elements that are not known to be finished, in the order of their launches."""
@@ -197,7 +209,7 @@ class Engine:
     def _wait_for_older_half(self) -> None:
         for element in self.pending()[: PENDING // 2]:
             self.wait(element)
-        self.memory.collect()
+        self.collect()
 
     def _finish(self, element: Element) -> None:
         """The element, all before it on its stream, and all of their ancestors have run."""

@@ -47,5 +47,6 @@ class _Adoption(Work):
 
     def begin(self, element: Element, stream: Any) -> None:
         [storage] = element.uses
-        storage.device = self._engine.backend.adopt(self._value, self._copy, stream)
+        device = self._engine.backend.adopt(self._value, self._copy, stream)
+        self._engine.memory.adopt(storage, device)
         self._value = None  # the element is remembered, and is not to hold memory

@@ -47,7 +47,7 @@ class Function(Work):
         that failed before.
         """
         self._access.check_open()
-        self._engine.memory.collect()
+        self._engine.collect()
         leaves, tree = self._flatten((args, kwargs))
         donated = frozenset(self._donated_leaves(args)) if self._donated else frozenset[int]()
         uses: dict[Storage, bool] = {}

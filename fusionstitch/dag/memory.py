@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from fusionstitch.dag.backends.backend import Backend
 from fusionstitch.dag.element import Storage
+from fusionstitch.dag.errors import ArrayError
 
 #: So many arrays that may be given back are looked at each time, in turns.
 _LOOKED_AT = 4
@@ -25,6 +27,7 @@ class Memory:
         self._backend = backend
         self.dropped: deque[Storage] = deque()
         self._retired: deque[Storage] = deque()
+        self._known: weakref.WeakSet[Storage] = weakref.WeakSet()
 
     def on_host(self, storage: Storage) -> np.ndarray:
         """The host's copy, valid or not."""
@@ -43,7 +46,36 @@ class Memory:
                     raise
                 self.collect(wait=True)
                 storage.device = self._backend.device_array(storage.shape, storage.dtype)
+            self._known.add(storage)
         return storage.device
+
+    def take(self, storage: Storage, stream: Any) -> None:
+        """Has the device's copy of what JAX has; the stream waits for it."""
+        storage.device = self._backend.take(storage.lent, stream)
+        storage.on_device = True
+        self._known.add(storage)
+
+    def adopt(self, storage: Storage, device: Any) -> None:
+        """Gives an array the memory of somebody else.
+
+        Raises ArrayError where another array has it, too, and one of them may be written: what uses
+        the one would not wait for what uses the other.
+        """
+        start = self._backend.address(device)
+        for other in self._known:
+            if other.device is None or (other.readonly and storage.readonly):
+                continue
+            where = self._backend.address(other.device)
+            if not (where < start + storage.nbytes and start < where + other.nbytes):
+                continue
+            self.collect(wait=True)  # nobody may name the other one any more
+            if other.device is not None:
+                raise ArrayError(
+                    f"This array shares memory that {other.label} has, too: work on the one would "
+                    f"not wait for work on the other. Use {other.label}, or a copy."
+                )
+        storage.device = device
+        self._known.add(storage)
 
     def collect(self, wait: bool = False) -> None:
         """Gives back what was dropped and is not used any more; `wait` waits for what is."""

@@ -12,7 +12,7 @@ from fusionstitch.dag.dependencies import connect
 from fusionstitch.dag.element import Element, Storage, Work
 from fusionstitch.dag.emitted import Emitted
 from fusionstitch.dag.engine import Engine
-from fusionstitch.dag.errors import LaunchError
+from fusionstitch.dag.errors import ArrayError, LaunchError
 from fusionstitch.dag.kernel import Launch
 from fusionstitch.dag.lanes import Lanes
 
@@ -50,6 +50,11 @@ class Recorded(Work):
             while len(self._recordings) >= _KEPT:
                 del self._recordings[next(iter(self._recordings))]
             self._recordings[key] = recording
+        for storage in recording.uses:
+            if storage.given_away:
+                raise ArrayError(
+                    f"{self.name} uses {storage.label}, which cannot be used: {storage.readonly}."
+                )
         frame = sys._getframe(1)
         site = (frame.f_code.co_filename, frame.f_lineno)
         self._engine.submit(Element(self, (recording,), dict(recording.uses), site))

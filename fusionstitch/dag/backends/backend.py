@@ -125,6 +125,9 @@ class Backend(Protocol):
     def adopt(self, value: Any, copy: bool, stream: Any) -> Any:
         """A device array with the memory of another library's, or with a copy of it."""
 
+    def address(self, device: Any) -> int:
+        """Where the memory of a device array begins."""
+
     def drain(self) -> None:
         """Waits on the host for all that was launched, by whomever."""
 

@@ -142,6 +142,9 @@ class Cuda:
             shared = cupy.from_dlpack(value if own else Unversioned(value))
             return shared.copy(order="C") if copy else contiguous(shared)
 
+    def address(self, device: Any) -> int:
+        return int(device.data.ptr)
+
     def drain(self) -> None:
         runtime.deviceSynchronize()
 

@@ -128,6 +128,9 @@ class Emulated:
             return np.array(shared)
         return contiguous(shared)
 
+    def address(self, device: np.ndarray) -> int:
+        return device.ctypes.data
+
     def drain(self) -> None:
         self._machine.drain()
 
