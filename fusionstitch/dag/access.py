@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.dag.element import Element, Storage, Work
+from fusionstitch.dag.element import Element, Site, Storage, Work
 from fusionstitch.dag.engine import Engine
 from fusionstitch.dag.errors import ArrayError
 
@@ -165,12 +165,12 @@ def _is_all(key: Any, storage: Storage) -> bool:
     )
 
 
-def caller() -> tuple[str, int]:
-    """File and line of the first frame outside of this package."""
+def caller() -> Site:
+    """The first call from outside of this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+    return frame.f_code, frame.f_lasti
 
 
 _PACKAGE = __name__.rpartition(".")[0] + "."

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from types import CodeType
 from typing import Any
 
 import numpy as np
+
+#: Code and the place of an instruction in it.
+Site = tuple[CodeType, int]
 
 
 class Work:
@@ -55,7 +59,7 @@ class Element:
         work: what is launched
         arguments: for it, arrays as their storages; dropped after the launch
         uses: the arrays it uses; True for those it only reads
-        site: (file, line) of the call
+        site: code and instruction of the call, from which `place` tells the line
         lane: its stream
         parents: the elements it waits for; empty once it is finished
         edges: (number of a parent, names of the arrays) for the graph
@@ -89,7 +93,7 @@ class Element:
         work: Work,
         arguments: Any,
         uses: dict[Storage, bool],
-        site: tuple[str, int],
+        site: Site,
     ) -> None:
         self.number = -1
         self.work = work
@@ -110,7 +114,14 @@ class Element:
         return any(s.writer is self or self in s.readers for s in self.uses)
 
     def __str__(self) -> str:
-        return f"{self.work.name} (called at {self.site[0]}:{self.site[1]})"
+        return f"{self.work.name} (called at {place(self.site)})"
+
+
+def place(site: Site) -> str:
+    """File and line. The line is looked for here as each launch would pay for it."""
+    code, instruction = site
+    lines = (line for start, stop, line in code.co_lines() if start <= instruction < stop)
+    return f"{code.co_filename}:{next(lines, None) or code.co_firstlineno}"
 
 
 class Storage:

@@ -53,7 +53,7 @@ class Emitted(Work):
                 )
         uses |= dict.fromkeys(self._scratch, False)
         frame = sys._getframe(1)
-        site = (frame.f_code.co_filename, frame.f_lineno)
+        site = (frame.f_code, frame.f_lasti)
         self._engine.submit(Element(self, values, uses, site))
 
     def begin(self, element: Element, stream: Any) -> None:

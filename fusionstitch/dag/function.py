@@ -57,7 +57,7 @@ class Function(Work):
                 uses[storage] = number not in donated and uses.get(storage, True)
         call = _Call(self._fun, self._jitted, leaves, donated, self._unflatten, tree)
         frame = sys._getframe(1)
-        element = Element(self, (call,), uses, (frame.f_code.co_filename, frame.f_lineno))
+        element = Element(self, (call,), uses, (frame.f_code, frame.f_lasti))
         self._engine.submit(element)
         for storage in call.given_away:
             storage.readonly = f"it was donated to {self.name}"

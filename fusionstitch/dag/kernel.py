@@ -79,7 +79,7 @@ class Launch(Work):
         """
         values, uses = self._bound(arguments)
         frame = sys._getframe(1)
-        self._submit(Element(self, values, uses, (frame.f_code.co_filename, frame.f_lineno)))
+        self._submit(Element(self, values, uses, (frame.f_code, frame.f_lasti)))
 
     def begin(self, element: Element, stream: Any) -> None:
         self._function(self._sizes, self._devices(element.arguments), stream, element)

@@ -41,7 +41,7 @@ class Library(Work):
         """
         values, uses = self._arguments.bound(arguments)
         frame = sys._getframe(1)
-        site = (frame.f_code.co_filename, frame.f_lineno)
+        site = (frame.f_code, frame.f_lasti)
         self._engine.submit(Element(self, values, uses, site))
 
     def begin(self, element: Element, stream: Any) -> None:

@@ -56,7 +56,7 @@ class Recorded(Work):
                     f"{self.name} uses {storage.label}, which cannot be used: {storage.readonly}."
                 )
         frame = sys._getframe(1)
-        site = (frame.f_code.co_filename, frame.f_lineno)
+        site = (frame.f_code, frame.f_lasti)
         self._engine.submit(Element(self, (recording,), dict(recording.uses), site))
 
     def begin(self, element: Element, stream: Any) -> None:
