@@ -148,3 +148,17 @@ def test_an_array_of_jax_is_passed_on_as_it_is(d: Any, backend: Eager) -> None:
     x = d.from_dlpack(jnp.ones(4))
     assert d.function(jax.jit(lambda a: a * 2))(x)[0] == 2
     assert backend.lent == 0
+
+
+def test_arguments_may_all_be_of_others() -> None:
+    f = scheduler().function(jax.jit(lambda a, b: a + b))
+    assert np.asarray(f(jnp.ones(3), np.ones(3, np.float32))).tolist() == [2] * 3
+
+
+def test_a_tree_is_donated_with_all_its_leaves(d: Any) -> None:
+    step = d.function(lambda t: {"a": t["a"] + t["b"]}, donate=(0,))
+    x, y = d.array(np.ones(3, np.float32)), d.array(np.ones(3, np.float32))
+    assert step({"a": x, "b": y})["a"][0] == 2
+    for gone in (x, y):
+        with pytest.raises(ArrayError, match="was donated"):
+            gone[0]
