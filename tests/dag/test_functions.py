@@ -37,7 +37,21 @@ def test_calls_on_results_exchange_nothing(d: Any, backend: Eager) -> None:
         x = f(x, y)
     assert (backend.lent, backend.taken) == (2, 0)
     assert np.asarray(x).tolist() == [6] * 4
+    assert (x[1], float(x[0])) == (6, 6)
+    assert (backend.lent, backend.taken) == (2, 0)
+    adder(d)(x)
     assert (backend.lent, backend.taken) == (2, 1)
+    assert x[1] == 7
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_much_that_jax_made_is_read_through_pinned_memory(
+    part: bool, d: Any, backend: Eager
+) -> None:
+    x = d.function(jax.jit(lambda a: a + 1))(d.array(1 << 17))
+    found = x[-1:] if part else np.asarray(x)
+    assert found[-1] == 1
+    assert backend.taken == 1
 
 
 def test_what_a_kernel_writes_is_given_to_jax_anew(d: Any, backend: Eager) -> None:
