@@ -80,10 +80,11 @@ def test_what_runs_beside_what(name: str, size: int, cc: float, tc: float) -> No
     assert overlap["async"]["tc"] >= tc
 
 
-def test_calls_of_jax_are_joined_with_kernels(d: Any) -> None:
+def test_calls_of_jax_are_joined_with_kernels() -> None:
     """Chains of calls with late kernels before, between and after them, and what is donated."""
     import jax
 
+    d = fs.dag.Scheduler(backend="cuda")
     update = d.kernel(CODE, "update", SIGNATURES["update"])
     double = d.function(jax.jit(lambda a: a * 2))
     step = d.function(jax.jit(lambda a: a + 1, donate_argnums=0), donate=(0,))
