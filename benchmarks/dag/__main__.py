@@ -16,13 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.dag import launches, of_jax, random_programs, six
+from benchmarks.dag import growth, launches, of_jax, random_programs, six
 from benchmarks.dag.programs import PROGRAMS
 from benchmarks.dag.table import table
 from benchmarks.environment import describe
 
 #: Sections with their shares of the time.
-SECTIONS = dict.fromkeys(PROGRAMS, 1.0) | {"launches": 0.3, "random": 0.8, "jax": 1.2}
+SECTIONS = dict.fromkeys(PROGRAMS, 1.0) | {
+    "launches": 0.3,
+    "random": 0.8,
+    "growth": 0.8,
+    "jax": 1.2,
+}
 #: Seconds that a section may take beyond its share, to start and to come to an end.
 _GRACE = 15.0
 
@@ -32,6 +37,8 @@ def rows(section: str, backend: str, seconds: float) -> Iterator[dict[str, Any]]
         yield from six.rows(section, backend, seconds)
     elif section == "launches":
         yield from launches.rows(backend, seconds)
+    elif section == "growth":
+        yield from growth.rows(backend, seconds)
     elif section == "random":
         yield from random_programs.rows(backend, seconds)
     else:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.dag.program import Program
+from fusionstitch.dag.backends.backend import Sizes
 from fusionstitch.dag.signature import parse
 
 
@@ -103,7 +104,7 @@ class ByHand:
                 if owner.get(name, self._on[number]) != self._on[number]:
                     backend.wait(stream, self._sent[name])
             function, arguments = self._launches[number]
-            function(step.grid, step.block, arguments, 0, stream, step.kernel)
+            function(Sizes(step.grid, step.block, 0), arguments, stream, step.kernel)
             if number in self._waited:
                 backend.record(self._done[number], stream)
 

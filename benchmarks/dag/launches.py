@@ -1,4 +1,4 @@
-"""What a launch costs the host: through CuPy alone, with an event, and through the scheduler."""
+"""What a launch costs the host through CuPy, a call through JAX, and both through the scheduler."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import fusionstitch as fs
+from fusionstitch.dag.backends.backend import Sizes
 from fusionstitch.dag.backends.choice import backend as chosen
 from fusionstitch.dag.signature import parse
 
@@ -40,15 +41,15 @@ def _measured(backend: str) -> dict[str, Any]:
     function = device.build(_CODE, "nothing", parse(_SIGNATURE))
     stream, event = device.stream(0), device.event(False)
     arrays = [device.device_array((4,), np.dtype(np.float32)) for _ in range(3)]
-    number = np.int32(4)
+    number, sizes = np.int32(4), Sizes((1,), (32,), 0)
 
     def plain() -> None:
         for _ in range(launches):
-            function((1,), (32,), [*arrays, number], 0, stream, None)
+            function(sizes, [*arrays, number], stream, None)
 
     def with_event() -> None:
         for _ in range(launches):
-            function((1,), (32,), [*arrays, number], 0, stream, None)
+            function(sizes, [*arrays, number], stream, None)
             device.record(event, stream)
 
     loops: dict[str, Callable[[], None]] = {"CuPy": plain, "CuPy and an event": with_event}
@@ -59,6 +60,9 @@ def _measured(backend: str) -> dict[str, Any]:
         loops[name], waits[name] = _loop(d, kernel(1, 32), launches, change), d.synchronize
     if not few and (found := _replay(device, launches)):
         loops["replayed"], waits["replayed"] = found
+    if not few:
+        for name, (loop, wait) in _calls(device, launches).items():
+            loops[name], waits[name] = loop, wait
     times: dict[str, list[float]] = {name: [] for name in loops}
     let_go: dict[str, list[float]] = {name: [] for name in loops}
     for name, loop in loops.items():  # kernels are compiled, streams made
@@ -96,6 +100,30 @@ def _loop(d: Any, launch: Any, launches: int, chained: bool) -> Callable[[], Non
                 launch(x, y, others[0], 4)
 
     return loop
+
+
+def _calls(device: Any, launches: int) -> dict[str, tuple[Callable[[], None], Callable[[], Any]]]:
+    """Calls of a jitted function, each on what the one before gave."""
+    import jax
+    import jax.numpy as jnp
+
+    function = jax.jit(lambda x: x + 1)
+    d = fs.dag.Scheduler(backend=device)
+    last: dict[str, Any] = {"JAX": jnp.zeros(4), "JAX, scheduled": d.array(4)}
+
+    def loop(name: str, call: Any) -> Callable[[], None]:
+        def many() -> None:
+            x = last[name]
+            for _ in range(launches):
+                x = call(x)
+            last[name] = x
+
+        return many
+
+    return {
+        "JAX": (loop("JAX", function), lambda: last["JAX"].block_until_ready()),
+        "JAX, scheduled": (loop("JAX, scheduled", d.function(function)), d.synchronize),
+    }
 
 
 def _replay(device: Any, launches: int) -> Any:

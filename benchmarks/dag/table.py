@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _COLUMNS = ("serial", "async", "hand", "hand, prefetch", "one stream", "graph", "graph, one stream")
@@ -23,7 +23,14 @@ def table(rows: Iterable[Mapping[str, Any]]) -> str:
         elif row.get("section") == "JAX" and "ms" in row:
             lines.append(
                 f"JAX, {row['benchmark']:<12} ms: {_pairs(row['ms'], 2)}; "
-                f"speed-up {row['speedup']:.2f}; errors {_pairs(row['error of results'], 6)}"
+                f"speed-up {_interval(row['speedup'])}, JAX over itself "
+                f"{_interval(row['jax over itself'])}; errors {_pairs(row['error of results'], 6)}"
+            )
+        elif row.get("section") == "growth" and "before" in row:
+            grown = (f"{k} {row['before'][k]} to {row['after'][k]}" for k in row["before"])
+            lines.append(
+                f"{row['launches']} launches, streams {row['streams']}, {row['us']:.1f} us each: "
+                + ", ".join(grown)
             )
         elif row.get("section") == "random programs" and "run" in row:
             lines.append(f"random programs: {row['run']} run, wrong: {row['wrong'] or 'none'}")
@@ -71,6 +78,10 @@ def _wrong(row: Mapping[str, Any]) -> list[str]:
     if row.get("check"):
         lines.append(f"{row['benchmark']:<5}{row['size']:>11}  error of results {error:.1e}")
     return lines
+
+
+def _interval(values: Sequence[float]) -> str:
+    return "{:.3f} ({:.3f} to {:.3f})".format(*values)
 
 
 def _pairs(values: Mapping[str, float], digits: int) -> str:

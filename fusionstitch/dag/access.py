@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fusionstitch.dag.element import Element, Storage
+from fusionstitch.dag.element import Element, Site, Storage, Work
 from fusionstitch.dag.engine import Engine
 from fusionstitch.dag.errors import ArrayError
 
+#: Bytes up to which JAX brings what it made. More is quicker through pinned memory.
+_READ_BY_JAX = 1 << 18
 #: The number of the stream for the host's reads in timelines.
 HOST_STREAM = -1
 
 
-class Named(NamedTuple):
-    """What is no kernel, and has a name in graphs all the same."""
+class Export(Work):
+    """Arrays are given to others; nothing is launched."""
 
-    name: str
+    name = "export"
+
+    def begin(self, element: Element, stream: Any) -> None:
+        pass
 
 
 class Access:
@@ -29,6 +34,7 @@ class Access:
         self._backend = engine.backend
         self.dropped = engine.memory.dropped
         self._stream: Any = None
+        self._export = Export()
         #: set while a sequence is recorded: why the host cannot read or write now
         self.closed = ""
 
@@ -39,8 +45,8 @@ class Access:
         IndexError.
         """
         self._check(storage)
-        if storage.on_device and not storage.on_host and _is_part(key, storage):
-            self._wait_for_writer(storage)
+        there = storage.on_host or self._is_read_by_jax(storage)
+        if not there and _is_part(key, storage) and self._has_come(storage):
             return self._part(storage, key)
         return self._host(storage)[key].copy()
 
@@ -52,22 +58,23 @@ class Access:
         else:
             host = self._host(storage)
         host[key] = value
-        storage.on_host, storage.on_device = True, False
+        self._written(storage)
 
     def writable(self, storage: Storage, overwrite: bool) -> np.ndarray:
         """The host's copy, for writing into. Raises as `write` does."""
         self._before_writing(storage)
         host = self._engine.memory.on_host(storage) if overwrite else self._host(storage)
-        storage.on_host, storage.on_device = True, False
+        self._written(storage)
         return host
 
     def export(self, storage: Storage, stream: Any, options: dict[str, Any]) -> Any:
         """A DLPack capsule of the device's copy, which `stream` may use after what was launched."""
         self._check(storage)
-        element = self._engine.submit(
-            Named("export"), {storage: True}, lambda stream, element: None, caller()
-        )
-        if element.finished or self._backend.joins(stream, element.done):
+        element = Element(self._export, (), {storage: True}, caller())
+        self._engine.submit(element)
+        if element.finished or self._engine.guarded(
+            None, self._backend.joins, stream, element.done
+        ):
             return self._backend.capsule(storage.device, options)
         self._engine.wait(element)
         return self._backend.capsule(storage.device, options)
@@ -85,7 +92,7 @@ class Access:
         if storage.given_away:
             raise ArrayError(f"{storage.label} cannot be used: {storage.readonly}.")
         self._engine.check()
-        self._engine.memory.collect()
+        self._engine.collect()
 
     def _before_writing(self, storage: Storage) -> None:
         self._check(storage)
@@ -95,38 +102,54 @@ class Access:
             self._engine.wait(element)
 
     def _wait_for_writer(self, storage: Storage) -> None:
-        writer: Element | None = storage.writer
-        if writer is not None:
-            self._engine.wait(writer)
+        if storage.writer is not None:
+            self._engine.wait(storage.writer)
+
+    def _is_read_by_jax(self, storage: Storage) -> bool:
+        """Whether JAX alone has it, and brings it to the host sooner than it could be taken."""
+        alone = storage.lent is not None and not storage.on_device and not storage.on_host
+        return alone and self._engine.clock is None and storage.nbytes <= _READ_BY_JAX
+
+    def _written(self, storage: Storage) -> None:
+        storage.on_host, storage.on_device, storage.lent = True, False, None
+
+    def _has_come(self, storage: Storage) -> bool:
+        """Whether the device has what the array is; its last writer has been waited for."""
+        self._wait_for_writer(storage)
+        if storage.lent is not None and not storage.on_device:
+            self._engine.memory.take(storage, self._own_stream())
+        return storage.on_device
 
     def _host(self, storage: Storage) -> np.ndarray:
         """The host's copy, valid."""
         host = self._engine.memory.on_host(storage)
         if storage.on_host:
             return host
-        if not storage.on_device:
-            host[...] = 0
-        else:
+        if self._is_read_by_jax(storage):
             self._wait_for_writer(storage)
+            host[...] = storage.lent
+        elif self._has_come(storage):
             self._download(storage, host)
+        else:
+            host[...] = 0
         storage.on_host = True
         return host
 
     def _download(self, storage: Storage, host: np.ndarray) -> None:
         """On a stream of its own: what was launched behind the writer does not hold it up."""
         engine, stream = self._engine, self._own_stream()
-        begun, arrived = engine.event(), engine.event()
-        self._backend.record(begun, stream)
+        begun = engine.recorded(stream) if engine.clock is not None else None
         self._backend.download(host, storage.device, stream)
-        self._backend.record(arrived, stream)
+        arrived = engine.recorded(stream)
         engine.until(arrived, None)
         if engine.clock is not None:
             engine.clock.transferred(storage, "to host", HOST_STREAM, begun, arrived)
-        engine.give_back(begun)
+            engine.give_back(begun)
         engine.give_back(arrived)
 
     def _part(self, storage: Storage, key: Any) -> Any:
-        found = self._backend.part(storage.device, key, self._own_stream())
+        stream = self._own_stream()
+        found = self._engine.guarded(None, self._backend.part, storage.device, key, stream)
         return found[()] if found.ndim == 0 else found
 
     def _own_stream(self) -> Any:
@@ -138,11 +161,13 @@ class Access:
 def _is_part(key: Any, storage: Storage) -> bool:
     """Whether a key is one of places and ranges, and names some of the elements. Raises IndexError,
     which is too late once a device has it."""
+    if _is_all(key, storage):
+        return False
     keys = key if isinstance(key, tuple) else (key,)
     if not all(isinstance(k, int | slice | type(...)) for k in keys):
         return False
     np.broadcast_to(np.empty((), storage.dtype), storage.shape)[key]
-    return not _is_all(key, storage)
+    return True
 
 
 def _is_all(key: Any, storage: Storage) -> bool:
@@ -156,12 +181,12 @@ def _is_all(key: Any, storage: Storage) -> bool:
     )
 
 
-def caller() -> tuple[str, int]:
-    """File and line of the first frame outside of this package."""
+def caller() -> Site:
+    """The first call from outside of this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+    return frame.f_code, frame.f_lasti
 
 
 _PACKAGE = __name__.rpartition(".")[0] + "."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +22,16 @@ class Array:
     reads all of it, and `from_dlpack` of CuPy, JAX and NumPy shares its memory on the device.
     """
 
-    __slots__ = ("__weakref__", "_access", "storage")
+    __slots__ = ("__weakref__", "access", "storage")
 
     def __init__(self, access: Access, storage: Storage) -> None:
-        self._access = access
+        self.access = access
         #: what the scheduler knows of it
         self.storage = storage
+
+    def __del__(self) -> None:
         # Runs wherever Python lets go of the array: the scheduler looks at it later.
-        weakref.finalize(self, access.dropped.append, storage)
+        self.access.dropped.append(self.storage)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,7 +47,7 @@ class Array:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.storage.shape, dtype=np.int64))
+        return math.prod(self.storage.shape)
 
     @property
     def nbytes(self) -> int:
@@ -65,10 +67,10 @@ class Array:
         return iter(self[...])
 
     def __getitem__(self, key: Any) -> Any:
-        return self._access.read(self.storage, key)
+        return self.access.read(self.storage, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._access.write(self.storage, key, value)
+        self.access.write(self.storage, key, value)
 
     def writable(self, *, overwrite: bool = False) -> np.ndarray:
         """The host's memory of the array, to be written in place until a kernel uses the array.
@@ -76,7 +78,7 @@ class Array:
         It saves the copy of `x[...] = value`. With `overwrite` all of it will be written: what the
         device has is not brought. Waits, and raises, as writing does.
         """
-        return self._access.writable(self.storage, overwrite)
+        return self.access.writable(self.storage, overwrite)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -99,10 +101,10 @@ class Array:
         return bool(self.item())
 
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
-        return self._access.export(self.storage, stream, options)
+        return self.access.export(self.storage, stream, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._access.dlpack_device()
+        return self.access.dlpack_device()
 
     def __repr__(self) -> str:
         return f"Array({self.name}, {self.dtype}[{','.join(map(str, self.shape))}])"

@@ -23,39 +23,35 @@ def connect(element: Element, with_const: bool) -> None:
     """
     found: dict[Element, tuple[str, ...]] = {}
     for storage, const in element.uses.items():
-        writer, readers = storage.writer, storage.readers
-        if with_const and const:
+        writer = storage.writer
+        if const and with_const:
             if writer is not None:
                 found[writer] = (*found.get(writer, ()), storage.label)
+            readers = storage.readers
             readers.append(element)
             if len(readers) % _MANY_READERS == 0:
                 storage.readers = [reader for reader in readers if not reader.finished]
             continue
-        pending = [reader for reader in readers if not reader.finished] if readers else readers
-        if not pending and writer is not None:
-            pending = [writer]
-        for parent in pending:
-            found[parent] = (*found.get(parent, ()), storage.label)
-        # nothing depends on the users of an array any more once it is written again
-        if writer is not None:
-            writer.active -= 1
-        if readers:
-            for reader in readers:
-                reader.active -= 1
+        if storage.readers:
+            for reader in storage.readers:
+                if not reader.finished:
+                    writer = None  # they come after it
+                    found[reader] = (*found.get(reader, ()), storage.label)
+            # nothing depends on the users of an array any more once it is written again
             storage.readers = []
+        if writer is not None:
+            found[writer] = (*found.get(writer, ()), storage.label)
         storage.writer = element
-    if not found:
-        return
     if len(found) == 1:
         [(parent, labels)] = found.items()
         element.parents = (parent,)
         element.edges = ((parent.number, labels),)
-        return
-    parents = sorted(found, key=_number)
-    if with_const:
-        parents = without_ancestors(parents)
-    element.parents = tuple(parents)
-    element.edges = tuple((parent.number, found[parent]) for parent in parents)
+    elif found:
+        parents = sorted(found, key=_number)
+        if with_const:
+            parents = without_ancestors(parents)
+        element.parents = tuple(parents)
+        element.edges = tuple((parent.number, found[parent]) for parent in parents)
 
 
 _number = attrgetter("number")

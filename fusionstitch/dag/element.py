@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from types import CodeType
 from typing import Any
 
 import numpy as np
+
+#: Code and the place of an instruction in it.
+Site = tuple[CodeType, int]
+
+
+class Work:
+    """What elements are made of: a kernel with its sizes, a library, a function, a sequence.
+
+    Attributes:
+        name: in graphs and messages
+        priority: of its streams; lower numbers are more urgent
+    """
+
+    name: str
+    priority: int = 0
+    #: whether it takes arrays as JAX has them, and not those of the device
+    of_jax = False
+
+    @property
+    def kernel(self) -> Any:
+        """What users know it as, in whose history its times are."""
+        return self
+
+    def begin(self, element: Element, stream: Any) -> None:
+        """Puts one element of it on a stream; its arrays are on the device by then."""
+        raise NotImplementedError
 
 
 class Lane:
@@ -28,78 +56,93 @@ class Element:
 
     Attributes:
         number: counts the elements of a scheduler
-        kernel: what was launched, with a `name`
-        site: (code object's file, line) of the call
+        work: what is launched
+        arguments: for it, arrays as their storages; dropped after the launch
         uses: the arrays it uses; True for those it only reads
+        site: code and instruction of the call, from which `place` tells the line
+        lane: its stream
         parents: the elements it waits for; empty once it is finished
         edges: (number of a parent, names of the arrays) for the graph
-        active: in how many of its arrays a later element may still depend on it
         passed_on: whether a child has taken over its stream
         finished: whether the host has waited for it, or for one after it
-        span: (start, stop) in milliseconds after the scheduler was made, if it was timed
         begun, done: the events around its work, the first one only where it is timed
-        events: others that are free once it is finished
-        transfers: (array, event before, event after) of what was sent for it, where it is timed
+        sent: (array, event before or None, event after) of what was sent for it
+        span: (start, stop) in milliseconds after the scheduler was made, if it was timed
     """
 
     __slots__ = (
-        "active",
+        "arguments",
         "begun",
         "done",
         "edges",
-        "events",
         "finished",
-        "kernel",
         "lane",
-        "lane_number",
         "number",
         "parents",
         "passed_on",
+        "sent",
         "site",
         "span",
-        "transfers",
         "uses",
+        "work",
     )
+    lane: Lane
 
     def __init__(
-        self, number: int, kernel: Any, site: tuple[str, int], uses: dict[Storage, bool]
+        self,
+        work: Work,
+        arguments: Any,
+        uses: dict[Storage, bool],
+        site: Site,
     ) -> None:
-        self.number = number
-        self.kernel = kernel
-        self.site = site
+        self.number = -1
+        self.work = work
+        self.arguments = arguments
         self.uses = uses
+        self.site = site
         self.parents: tuple[Element, ...] = ()
         self.edges: tuple[tuple[int, tuple[str, ...]], ...] = ()
-        self.active = len(uses)
-        self.passed_on = False
-        self.finished = False
-        self.lane: Lane | None = None
-        self.lane_number = -1
+        self.passed_on = self.finished = False
         self.begun: Any = None
         self.done: Any = None
-        self.events: tuple[Any, ...] = ()
-        self.transfers: tuple[tuple[Storage, Any, Any], ...] = ()
+        self.sent: tuple[tuple[Storage, Any, Any], ...] = ()
         self.span: tuple[float, float] | None = None
 
     @property
-    def name(self) -> str:
-        return str(self.kernel.name)
+    def in_frontier(self) -> bool:
+        """Whether a later element may depend on it."""
+        return any(s.writer is self or self in s.readers for s in self.uses)
 
     def __str__(self) -> str:
-        return f"{self.name} (called at {self.site[0]}:{self.site[1]})"
+        return f"{self.work.name} (called at {place(self.site)})"
+
+
+def place(site: Site) -> str:
+    """File and line. The line is looked for here as each launch would pay for it."""
+    code, instruction = site
+    lines = (line for start, stop, line in code.co_lines() if start <= instruction < stop)
+    return f"{code.co_filename}:{next(lines, None) or code.co_firstlineno}"
 
 
 class Storage:
-    """The memory of an array, on the host, on the device, or both.
+    """The memory of an array: on the host, on the device, as JAX has it, or several of these.
 
-    Where neither copy is valid the array is all zeros. `writer` is the last element that writes it,
-    `readers` those that only read it since; only they matter to later work. `uploader` is the
-    element on whose stream the host's copy was last sent. `readonly` says why it cannot be written,
-    and where it is `given_away` why it cannot be used at all. It is `held` by so many recorded
-    sequences.
+    Attributes:
+        host, on_host: the host's copy, and whether it is valid
+        device, on_device: the same on the device. Where no copy is valid the array is all zeros
+        lent: the array as JAX has it, None where there is none or it is not valid. It shares the
+            device's memory, which may be JAX's own
+        writer: the last element that writes it
+        readers: those that only read it since; only they and the writer matter to later work
+        sender, sent: the element on whose stream the device's copy came about without one that
+            writes it, and the event after that
+        readonly: why it cannot be written
+        given_away: whether it cannot be used at all, for that reason
+        held: by so many recorded sequences
     """
 
     __slots__ = (
+        "__weakref__",
         "device",
         "dtype",
         "given_away",
@@ -107,13 +150,14 @@ class Storage:
         "host",
         "kind",
         "label",
+        "lent",
         "on_device",
         "on_host",
         "readers",
         "readonly",
+        "sender",
+        "sent",
         "shape",
-        "uploaded",
-        "uploader",
         "writer",
     )
 
@@ -124,18 +168,19 @@ class Storage:
         self.label = label
         self.host: np.ndarray | None = None
         self.device: Any = None
+        self.lent: Any = None
         self.on_host = self.on_device = False
         self.readonly = ""
         self.given_away = False
         self.held = 0
         self.writer: Element | None = None
         self.readers: list[Element] = []
-        self.uploader: Element | None = None
-        self.uploaded: Any = None
+        self.sender: Element | None = None
+        self.sent: Any = None
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def users(self) -> list[Element]:
         """The elements after which nothing of what was launched uses this array."""

@@ -7,16 +7,17 @@ from typing import Any
 
 from fusionstitch.codegen.kernel import Kernel as Generated
 from fusionstitch.dag.access import Access
-from fusionstitch.dag.element import Element, Storage
+from fusionstitch.dag.arguments import Arguments
+from fusionstitch.dag.backends.backend import Sizes
+from fusionstitch.dag.element import Element, Storage, Work
 from fusionstitch.dag.engine import Engine
 from fusionstitch.dag.errors import LaunchError
-from fusionstitch.dag.kernel import bound
 from fusionstitch.dag.signature import Parameter
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 
 
-class Emitted:
+class Emitted(Work):
     """A generated kernel, which knows its sizes; made by `Scheduler.kernel`.
 
     Its parameters are the kernel's inputs, then its outputs. Launches of it share its scratch
@@ -25,12 +26,12 @@ class Emitted:
 
     def __init__(self, kernel: Generated, engine: Engine, access: Access, priority: int) -> None:
         self.name = kernel.name
-        self.parameters = (
+        self.priority = priority
+        parameters = (
             *(_parameter(f"input {i}", shape, True) for i, shape in enumerate(kernel.inputs)),
             *(_parameter(f"output {i}", shape, False) for i, shape in enumerate(kernel.outputs)),
         )
-        self.access = access
-        self.priority = priority
+        self._arguments = Arguments(kernel.name, parameters, access)
         self._shapes = (*kernel.inputs, *kernel.outputs)
         self._scratch = [
             Storage(shape.dims, NUMPY_DTYPES[shape.dtype], f"scratch of {kernel.name}")
@@ -38,12 +39,13 @@ class Emitted:
         ]
         self._engine = engine
         self._function = engine.backend.build_emitted(kernel)
-        self._sizes = (kernel.grid,), (kernel.block,), kernel.shared_bytes
+        self._sizes = Sizes((kernel.grid,), (kernel.block,), kernel.shared_bytes)
 
     def __call__(self, *arguments: Any) -> None:
         """Launches the kernel. Raises as a kernel of a user does, and for arrays of other sizes."""
-        values, uses = bound(self, arguments)
-        for parameter, shape, storage in zip(self.parameters, self._shapes, values, strict=True):
+        values, uses = self._arguments.bound(arguments)
+        parameters = self._arguments.parameters
+        for parameter, shape, storage in zip(parameters, self._shapes, values, strict=True):
             if storage.nbytes != shape.bytes:
                 raise LaunchError(
                     f"{self.name}: {parameter.name} is {shape}, and {storage.label} has the shape "
@@ -51,14 +53,13 @@ class Emitted:
                 )
         uses |= dict.fromkeys(self._scratch, False)
         frame = sys._getframe(1)
+        site = (frame.f_code, frame.f_lasti)
+        self._engine.submit(Element(self, values, uses, site))
 
-        def begin(stream: Any, element: Element) -> None:
-            devices = [storage.device for storage in (*values, *self._scratch)]
-            grid, block, shared = self._sizes
-            self._function(grid, block, devices, shared, stream, element)
-
-        site = (frame.f_code.co_filename, frame.f_lineno)
-        self._engine.submit(self, uses, begin, site, self.priority)
+    def begin(self, element: Element, stream: Any) -> None:
+        given = self._arguments.devices(element.arguments)
+        given += [storage.device for storage in self._scratch]
+        self._function(self._sizes, given, stream, element)
 
     def __repr__(self) -> str:
         return f"Emitted {self.name}({', '.join(map(str, self._shapes))})"

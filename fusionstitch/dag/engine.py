@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from fusionstitch.dag.backends.backend import Backend, DeviceFailure
 from fusionstitch.dag.dependencies import connect
@@ -16,13 +16,12 @@ from fusionstitch.dag.memory import Memory
 from fusionstitch.dag.options import Policies
 from fusionstitch.dag.timeline import Clock
 
+T = TypeVar("T")
+
 #: So much work may wait on the device; then the host waits for the older half of it.
 PENDING = 1024
 #: Of what may have failed, so many elements are named.
 _NAMED = 8
-
-#: Puts an element's work on a stream.
-Begin = Callable[[Any, Element], None]
 
 
 class Engine:
@@ -41,99 +40,107 @@ class Engine:
         self.clock = Clock(backend, remembered) if policies.timing else None
         self.log: deque[Element] = deque(maxlen=remembered)
         #: what is given to `submit` while a sequence is recorded
-        self.recording: list[tuple[Element, Begin]] | None = None
+        self.recording: list[Element] | None = None
         self._failures: tuple[type[BaseException], ...] = (DeviceFailure, *backend.failures)
         self._events: list[Any] = []
-        self._pending: deque[Element] = deque()
-        self._count = 0
+        self._count = self._finished = 0
         self._failed = ""
 
     def __del__(self) -> None:
         """Memory of arrays is not given back while work runs that uses it."""
         with contextlib.suppress(Exception):
-            for element in self._pending:
-                if element.done is not None:
-                    self.backend.synchronize(element.done)
+            for lane in self.lanes.busy:
+                self.backend.synchronize(lane.pending[-1].done)
 
     # ---- an element, from its call to its event -------------------------------------------------
 
-    def submit(
-        self,
-        kernel: Any,
-        uses: dict[Storage, bool],
-        begin: Begin,
-        site: tuple[str, int],
-        priority: int = 0,
-    ) -> Element:
-        """Has `begin` put work on a stream that uses these arrays; True for those only read.
+    def submit(self, element: Element) -> None:
+        """Has the element's work put on a stream, after all that it depends on.
 
-        Raises KernelError for work that failed before, and what `begin` raises.
+        Raises KernelError for work that failed before, and what `Work.begin` raises.
         """
         if self._failed:
             raise KernelError(self._failed)
         if self.recording is not None:
-            self.recording.append((Element(len(self.recording), kernel, site, uses), begin))
-            return self.recording[-1][0]
-        element = Element(self._count, kernel, site, uses)
+            element.number = len(self.recording)
+            self.recording.append(element)
+            return
+        element.number = self._count
         self._count += 1
         if self._async:
             connect(element, self._const)
-        lane = self.lanes.assign(element, priority)
-        self._pending.append(element)
-        try:
-            self._launch(element, lane, begin)
-        except self._failures as error:
-            raise self._failure(element, error) from None
-        if not self._async:
-            self.wait(element)
-        elif len(self._pending) >= PENDING:
-            self._wait_for_older_half()
-        return element
-
-    def _launch(self, element: Element, lane: Lane, begin: Begin) -> None:
+        lane = self.lanes.assign(element)
         backend, stream, uses = self.backend, lane.handle, element.uses
         try:
-            missing = [storage for storage in uses if not storage.on_device]
-            if missing and self._prefetch:
-                self._send(missing, element, stream)
+            unsettled: tuple[Storage, ...] = ()
+            for storage, const in uses.items():
+                sender = storage.sender
+                if not storage.on_device or (sender is not None and sender.lane is not lane):
+                    unsettled += (storage,)
+                elif not const:
+                    storage.on_host, storage.lent = False, None
+            if unsettled and self._prefetch:
+                self._settle(unsettled, element, lane)
             for parent in element.parents:
                 if parent.lane is not lane:
                     backend.wait(stream, parent.done)
-            if missing and not self._prefetch:
-                self._send(missing, element, stream)
-            for storage in uses:
-                sender = storage.uploader
-                if sender is not None and sender.lane is not lane:
-                    backend.wait(stream, storage.uploaded)
+            if unsettled and not self._prefetch:
+                self._settle(unsettled, element, lane)
             if self.clock is not None:
-                element.begun = self._recorded(stream)
-            begin(stream, element)
-        except BaseException:
-            element.begun = None  # what did not run took no time
-            raise
-        finally:  # also where nothing was launched: later elements may wait for this one
+                element.begun = self.recorded(stream)
+            element.work.begin(element, stream)
             element.done = event = self._events.pop() if self._events else self.event()
             backend.record(event, stream)
+        except BaseException as error:
+            self._refused(element, error)
+            raise
+        element.arguments = None
         self.log.append(element)
-        for storage, const in uses.items():
-            if not const:
-                storage.on_host = False
+        for storage in unsettled:
+            if not uses[storage]:
+                storage.on_host, storage.lent = False, None
+        if not self._async:
+            self.wait(element)
+        elif self._count - self._finished >= PENDING:
+            self._wait_for_older_half()
 
-    def _send(self, missing: list[Storage], element: Element, stream: Any) -> None:
-        """Brings arrays to the device that were last written on the host, or never."""
-        for storage in missing:
+    def _refused(self, element: Element, error: BaseException) -> None:
+        """Nothing was launched; later elements may wait for this one all the same.
+
+        Raises KernelError where the reason is that work failed before.
+        """
+        element.begun = element.arguments = None  # what did not run took no time
+        if isinstance(error, self._failures):
+            raise self._failure(element, error) from None
+        element.done = self.recorded(element.lane.handle)
+        if not self._async:
+            self.wait(element)
+
+    def _settle(self, unsettled: tuple[Storage, ...], element: Element, lane: Lane) -> None:
+        """Has arrays come to the device that were last written on the host, or never, or that JAX
+        has, and has the stream wait for those that come on another one."""
+        for storage in unsettled:
+            if storage.on_device:
+                self.backend.wait(lane.handle, storage.sent)
+            elif storage.lent is None or not element.work.of_jax:
+                self._send(storage, element, lane.handle)
+
+    def _send(self, storage: Storage, element: Element, stream: Any) -> None:
+        begun = None
+        if storage.lent is not None:
+            self.memory.take(storage, stream)
+        else:
             device = self.memory.on_device(storage)
             host = storage.host if storage.on_host else None
-            begun = self._recorded(stream) if self.clock is not None and host is not None else None
+            if self.clock is not None and host is not None:
+                begun = self.recorded(stream)
             self.backend.upload(device, host, stream)
             storage.on_device = True
-            storage.uploader, storage.uploaded = element, self._recorded(stream)
-            element.events += (storage.uploaded,)
-            if begun is not None:
-                element.events += (begun,)
-                element.transfers += ((storage, begun, storage.uploaded),)
+        storage.sender, storage.sent = element, self.recorded(stream)
+        element.sent += ((storage, begun, storage.sent),)
 
-    def _recorded(self, stream: Any) -> Any:
+    def recorded(self, stream: Any) -> Any:
+        """An event after what is on a stream."""
         event = self.event()
         self.backend.record(event, stream)
         return event
@@ -164,52 +171,54 @@ class Engine:
 
     def until(self, event: Any, element: Element | None) -> None:
         """Waits on the host for an event; `element` is whose it is. Raises KernelError."""
+        self.guarded(element, self.backend.synchronize, event)
+
+    def guarded(self, element: Element | None, call: Callable[..., T], *args: Any) -> T:
+        """What a call gives. Raises KernelError where it says that work of `element`, or of any one
+        before it, failed."""
         try:
-            self.backend.synchronize(event)
+            return call(*args)
         except self._failures as error:
             raise self._failure(element, error) from None
+
+    def collect(self) -> None:
+        """Gives memory back that is not used any more. Raises KernelError."""
+        self.guarded(None, self.memory.collect)
 
     def wait_for_all(self) -> None:
         """Waits on the host for everything. Raises KernelError."""
         self.check()
-        while self._pending:
-            self.wait(self._pending[0])
-            self._forget_finished()
-        self.memory.collect()
+        while self.lanes.busy:
+            self.wait(next(iter(self.lanes.busy)).pending[-1])
+        self.collect()
 
     def pending(self) -> list[Element]:
         """The elements that are not known to be finished, in the order of their launches."""
-        return [element for element in self._pending if not element.finished]
+        pending = [element for lane in self.lanes.busy for element in lane.pending]
+        return sorted(pending, key=lambda element: element.number)
 
     def clear(self) -> None:
         """Forgets what ran; nothing may be pending."""
         self.log.clear()
-        self.lanes.count = 0
-        self._count = 0
+        self.lanes.clear()
+        self._count = self._finished = 0
         if self.clock is not None:
             self.clock.transfers.clear()
             self.clock.history.clear()
 
     def _wait_for_older_half(self) -> None:
-        for _ in range(PENDING // 2):
-            if not self._pending:
-                break
-            self.wait(self._pending[0])
-            self._forget_finished()
-        self.memory.collect()
-
-    def _forget_finished(self) -> None:
-        while self._pending and self._pending[0].finished:
-            self._pending.popleft()
+        for element in self.pending()[: PENDING // 2]:
+            self.wait(element)
+        self.collect()
 
     def _finish(self, element: Element) -> None:
         """The element, all before it on its stream, and all of their ancestors have run."""
         stack = [element]
         while stack:
             last = stack.pop()
-            lane = last.lane
-            if lane is None:  # it is finished
+            if last.finished:
                 continue
+            lane = last.lane
             done = None
             while done is not last:
                 done = lane.pending.popleft()
@@ -218,22 +227,25 @@ class Engine:
                 self._release(done)
             if not lane.pending:
                 self.lanes.release(lane)
-        self._forget_finished()
 
     def _release(self, element: Element) -> None:
+        self._finished += 1
         if self.clock is not None and element.begun is not None:
             element.span = self.clock.span(element)
             self._events.append(element.begun)
         self._events.append(element.done)
-        self._events += element.events
+        for storage, begun, sent in element.sent:
+            if begun is not None:
+                self._events.append(begun)
+            self._events.append(sent)
+            if storage.sender is element:
+                storage.sender = storage.sent = None
         for storage in element.uses:
-            if storage.uploader is element:
-                storage.uploader = storage.uploaded = None
             if storage.writer is element:
                 storage.writer = None
-        element.parents = element.events = element.transfers = ()
+        element.parents = element.sent = ()
         element.uses = {}
-        element.begun = element.done = element.lane = None
+        element.begun = element.done = None
 
     # ---- what failed ----------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.dag.access import Named, caller
-from fusionstitch.dag.element import Element, Storage
+from fusionstitch.dag.access import caller
+from fusionstitch.dag.element import Element, Storage, Work
 from fusionstitch.dag.engine import Engine
 
 _CPU = 1
@@ -27,17 +27,26 @@ def adopted(engine: Engine, value: Any, label: str, copy: bool) -> Storage:
     """
     storage = Storage(tuple(value.shape), np.dtype(value.dtype), label)
     storage.on_device = True  # nothing is sent there
-    if not copy and _is_immutable(value):
+    of_jax = isinstance(value, getattr(sys.modules.get("jax"), "Array", ()))
+    if not copy and (of_jax or (isinstance(value, np.ndarray) and not value.flags.writeable)):
         storage.readonly = "it shares the memory of an array that never changes"
-
-    def begin(stream: Any, element: Element) -> None:
-        storage.device = engine.backend.adopt(value, copy, stream)
-
-    engine.submit(Named("copy" if copy else "from_dlpack"), {storage: False}, begin, caller())
+    engine.submit(Element(_Adoption(engine, value, copy), (), {storage: False}, caller()))
+    if of_jax and not copy:
+        storage.lent = value
     return storage
 
 
-def _is_immutable(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return not value.flags.writeable
-    return isinstance(value, getattr(sys.modules.get("jax"), "Array", ()))
+class _Adoption(Work):
+    """Gives its storage the memory of an array of another library, or a copy of it."""
+
+    def __init__(self, engine: Engine, value: Any, copy: bool) -> None:
+        self.name = "copy" if copy else "from_dlpack"
+        self._engine = engine
+        self._value: Any = value
+        self._copy = copy
+
+    def begin(self, element: Element, stream: Any) -> None:
+        [storage] = element.uses
+        device = self._engine.backend.adopt(self._value, self._copy, stream)
+        self._engine.memory.adopt(storage, device)
+        self._value = None  # the element is remembered, and is not to hold memory

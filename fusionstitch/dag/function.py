@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from fusionstitch.dag.access import caller
+from fusionstitch.dag.access import Access
 from fusionstitch.dag.array import Array
-from fusionstitch.dag.element import Element, Storage
+from fusionstitch.dag.element import Element, Storage, Work
 from fusionstitch.dag.engine import Engine
 from fusionstitch.dag.errors import ArrayError
 
 
-class Function:
+class Function(Work):
     """A function of JAX that a scheduler calls in its order; made by `Scheduler.function`."""
+
+    of_jax = True
 
     def __init__(
         self,
@@ -21,15 +25,19 @@ class Function:
         fun: Callable[..., Any],
         donated: tuple[int, ...],
         engine: Engine,
-        access: Any,
+        access: Access,
         made: Callable[[Any], Array],
     ) -> None:
+        import jax
+
         self.name = name
         self._fun = fun
         self._donated = donated
         self._engine = engine
         self._access = access
         self._made = made
+        self._jitted = isinstance(fun, jax.stages.Wrapped)
+        self._flatten, self._unflatten = jax.tree.flatten, jax.tree.unflatten
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function gives, with arrays of the scheduler in the place of JAX's.
@@ -38,62 +46,100 @@ class Function:
         that share their memory. Raises ArrayError for one that cannot be used, KernelError for work
         that failed before.
         """
-        import jax
-
         self._access.check_open()
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        donated = self._donated_leaves(args, jax.tree)
+        self._engine.collect()
+        leaves, tree = self._flatten((args, kwargs))
+        donated = frozenset(self._donated_leaves(args)) if self._donated else frozenset[int]()
         uses: dict[Storage, bool] = {}
         for number, leaf in enumerate(leaves):
             if type(leaf) is Array:
-                self._check(leaf, number in donated)
-                uses[leaf.storage] = number not in donated and uses.get(leaf.storage, True)
-        results: list[Any] = []
-
-        def begin(stream: Any, element: Element) -> None:
-            given = [leaf.storage.device if type(leaf) is Array else leaf for leaf in leaves]
-            arrays = frozenset(i for i, leaf in enumerate(leaves) if type(leaf) is Array)
-
-            def call(values: list[Any]) -> Any:
-                args, kwargs = jax.tree.unflatten(tree, values)
-                return self._fun(*args, **kwargs)
-
-            results.extend(
-                self._engine.backend.jitted(call, given, arrays, donated, stream, element)
-            )
-
-        element = self._engine.submit(self, uses, begin, caller())
-        devices, out_tree = results
-        for number in donated:
-            if type(leaves[number]) is Array:
-                leaves[number].storage.readonly = f"it was donated to {self.name}"
-                leaves[number].storage.given_away = True
-        made = [self._made(device) for device in devices]
+                leaves[number] = storage = self._storage(leaf, number in donated)
+                uses[storage] = number not in donated and uses.get(storage, True)
+        call = _Call(self._fun, self._jitted, leaves, donated, self._unflatten, tree)
+        frame = sys._getframe(1)
+        element = Element(self, (call,), uses, (frame.f_code, frame.f_lasti))
+        self._engine.submit(element)
+        for storage in call.given_away:
+            storage.readonly = f"it was donated to {self.name}"
+            storage.given_away = True
+        made = [self._made(lent) for lent in call.results]
         if not element.finished:
             for array in made:
                 array.storage.writer = element
-                element.uses[array.storage] = False
-                element.active += 1
-        return jax.tree.unflatten(out_tree, made)
+                uses[array.storage] = False
+        return self._unflatten(call.out_tree, made)
 
-    def _donated_leaves(self, args: tuple[Any, ...], tree: Any) -> frozenset[int]:
-        numbers: list[int] = []
+    def begin(self, element: Element, stream: Any) -> None:
+        [call] = element.arguments
+        backend = self._engine.backend
+        for storage in element.uses:
+            if storage.lent is None:
+                storage.lent = backend.lend(storage.device, stream)
+        call.results, call.out_tree = backend.jitted(
+            call, call.lent_leaves(), call.lent, stream, element
+        )
+
+    def _donated_leaves(self, args: tuple[Any, ...]) -> Iterator[int]:
+        """The numbers of the leaves that are donated."""
         first = 0
         for position, argument in enumerate(args):
-            count = len(tree.leaves(argument))
+            after = first + len(self._flatten(argument)[0])
             if position in self._donated:
-                numbers += range(first, first + count)
-            first += count
-        return frozenset(numbers)
+                yield from range(first, after)
+            first = after
 
-    def _check(self, array: Array, donated: bool) -> None:
-        if array._access is not self._access:
+    def _storage(self, array: Array, donated: bool) -> Storage:
+        if array.access is not self._access:
             raise ArrayError(f"{self.name} was given {array!r}, which is of another scheduler.")
         storage = array.storage
         if storage.given_away or (donated and storage.readonly):
             raise ArrayError(
                 f"{self.name}: {storage.label} cannot be used this way: {storage.readonly}."
             )
+        return storage
 
     def __repr__(self) -> str:
         return f"Function {self.name}"
+
+
+class _Call:
+    """One call of a function: a function of its leaves, and what came of it.
+
+    Attributes:
+        lent: the numbers of the leaves that are arrays of the scheduler
+        donated, copied, one: as of `JaxCall`
+        given_away: the storages that are donated
+    """
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        one: bool,
+        leaves: list[Any],
+        donated: frozenset[int],
+        unflatten: Callable[..., Any],
+        tree: Any,
+    ) -> None:
+        self.one = one
+        self._fun = fun
+        self._leaves = leaves
+        self._unflatten = unflatten
+        self._tree = tree
+        self.lent = {i for i, leaf in enumerate(leaves) if type(leaf) is Storage}
+        self.donated = self.lent & donated
+        self.given_away = [leaves[i] for i in self.donated]
+        self.copied: set[int] = set()
+        if self.donated:
+            times = Counter(leaves[i] for i in self.lent)
+            self.copied = {
+                i for i in self.donated if leaves[i].device is not None or times[leaves[i]] > 1
+            }
+        self.results: list[Any] = []
+        self.out_tree: Any = None
+
+    def lent_leaves(self) -> list[Any]:
+        return [leaf.lent if type(leaf) is Storage else leaf for leaf in self._leaves]
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        args, kwargs = self._unflatten(self._tree, leaves)
+        return self._fun(*args, **kwargs)

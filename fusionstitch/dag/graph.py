@@ -65,6 +65,17 @@ class Graph:
         name = {vertex.number: vertex.name for vertex in self.vertices}
         return [(name.get(edge.before, "?"), name[edge.after]) for edge in self.edges]
 
+    def __str__(self) -> str:
+        """A line for each element: what it is, its stream, what it came after and why."""
+        after: dict[int, list[str]] = {}
+        for edge in self.edges:
+            after.setdefault(edge.after, []).append(f"{edge.before} ({', '.join(edge.arrays)})")
+        return "\n".join(
+            f"{v.number}: {v.name} on stream {v.stream}"
+            + (f" after {', '.join(after[v.number])}" if v.number in after else "")
+            for v in self.vertices
+        )
+
     def dot(self) -> str:
         """The graph in the language of Graphviz: a colour for each stream, edges with arrays."""
         lines = ["digraph dag {", '  node [shape=box, style=filled, fontname="sans-serif"];']
@@ -90,9 +101,7 @@ def graph(elements: Iterable[Element]) -> Graph:
     kept = list(elements)
     numbers = {element.number for element in kept}
     return Graph(
-        tuple(
-            Vertex(e.number, e.name, e.lane_number, e.active > 0 and not e.finished) for e in kept
-        ),
+        tuple(Vertex(e.number, e.work.name, e.lane.number, e.in_frontier) for e in kept),
         tuple(
             Edge(before, element.number, arrays)
             for element in kept

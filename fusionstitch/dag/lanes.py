@@ -14,7 +14,8 @@ class Lanes:
     """The streams of a scheduler.
 
     `count` is how many the policies asked for. The backend's own are never destroyed: those of idle
-    streams are taken again, so that a long program has as many as ran at once.
+    streams are taken again, so that a long program has as many as ran at once. `busy` are those on
+    which something is pending.
     """
 
     def __init__(self, backend: Backend, policies: Policies) -> None:
@@ -23,32 +24,36 @@ class Lanes:
         self._disjoint = policies.parent == "disjoint"
         self._idle: dict[int, deque[Lane]] = {}
         self._handles: dict[int, list[Any]] = {}
+        self.busy: dict[Lane, None] = {}
         self.count = 0
         self.handles = 0
 
-    def assign(self, element: Element, priority: int) -> Lane:
+    def assign(self, element: Element) -> Lane:
         """The stream of an element whose parents are known."""
-        lane = None
+        priority = element.work.priority
         for parent in element.parents:
-            theirs = parent.lane
-            free = not (parent.passed_on and self._disjoint)
-            if free and theirs is not None and theirs.priority == priority:
+            lane = parent.lane
+            if lane.priority == priority and not (parent.passed_on and self._disjoint):
                 parent.passed_on = True
-                lane = theirs
                 break
-        if lane is None:
+        else:
             lane = self._new(priority)
+            self.busy[lane] = None
         element.lane = lane
-        element.lane_number = lane.number
         lane.pending.append(element)
         return lane
 
     def release(self, lane: Lane) -> None:
         """Takes back a stream on which nothing is pending."""
+        del self.busy[lane]
         if self._reuse:
             self._idle.setdefault(lane.priority, deque()).append(lane)
         else:
             self._handles.setdefault(lane.priority, []).append(lane.handle)
+
+    def clear(self) -> None:
+        """Counts from new; nothing may be pending."""
+        self.count = sum(map(len, self._idle.values()))
 
     def _new(self, priority: int) -> Lane:
         if idle := self._idle.get(priority):

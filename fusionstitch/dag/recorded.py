@@ -9,18 +9,18 @@ from typing import Any
 from fusionstitch.dag.access import Access
 from fusionstitch.dag.array import Array
 from fusionstitch.dag.dependencies import connect
-from fusionstitch.dag.element import Element, Storage
+from fusionstitch.dag.element import Element, Storage, Work
 from fusionstitch.dag.emitted import Emitted
-from fusionstitch.dag.engine import Begin, Engine
-from fusionstitch.dag.errors import LaunchError
-from fusionstitch.dag.kernel import UserKernel
+from fusionstitch.dag.engine import Engine
+from fusionstitch.dag.errors import ArrayError, LaunchError
+from fusionstitch.dag.kernel import Launch
 from fusionstitch.dag.lanes import Lanes
 
 #: Of so many combinations of arguments the recordings are kept.
 _KEPT = 16
 
 
-class Recorded:
+class Recorded(Work):
     """A function whose launches are recorded; made by `Scheduler.recorded`."""
 
     def __init__(self, name: str, fun: Callable[..., Any], engine: Engine, access: Access) -> None:
@@ -50,11 +50,20 @@ class Recorded:
             while len(self._recordings) >= _KEPT:
                 del self._recordings[next(iter(self._recordings))]
             self._recordings[key] = recording
+        for storage in recording.uses:
+            if storage.given_away:
+                raise ArrayError(
+                    f"{self.name} uses {storage.label}, which cannot be used: {storage.readonly}."
+                )
         frame = sys._getframe(1)
-        site = (frame.f_code.co_filename, frame.f_lineno)
-        self._engine.submit(self, dict(recording.uses), recording.begin, site)
+        site = (frame.f_code, frame.f_lasti)
+        self._engine.submit(Element(self, (recording,), dict(recording.uses), site))
 
-    def _traced(self, args: tuple[Any, ...]) -> list[tuple[Element, Begin]]:
+    def begin(self, element: Element, stream: Any) -> None:
+        [recording] = element.arguments
+        recording.launch(stream)
+
+    def _traced(self, args: tuple[Any, ...]) -> list[Element]:
         engine, access = self._engine, self._access
         if engine.recording is not None:
             raise LaunchError(f"{self.name} cannot be called while another sequence is recorded.")
@@ -80,13 +89,13 @@ class _Recording:
     The memory of these arrays is not given back while there is a recording.
     """
 
-    def __init__(self, engine: Engine, steps: list[tuple[Element, Begin]]) -> None:
+    def __init__(self, engine: Engine, steps: list[Element]) -> None:
         self._engine = engine
         self._steps = steps
         self.uses: dict[Storage, bool] = {}
         uses: dict[Storage, bool] = {}
-        for element, _ in steps:
-            if not isinstance(element.kernel, UserKernel | Emitted):
+        for element in steps:
+            if not isinstance(element.work, Launch | Emitted):
                 raise LaunchError(
                     f"{element} cannot be recorded: a recorded sequence has kernels alone."
                 )
@@ -106,7 +115,7 @@ class _Recording:
         for storage in self.uses:
             storage.held -= 1
 
-    def begin(self, stream: Any, element: Element) -> None:
+    def launch(self, stream: Any) -> None:
         """Launches it all on a stream; the arrays are on the device by then."""
         if self._launch is None:
             self._launch = self._engine.backend.recorded(self._enqueue)
@@ -116,19 +125,17 @@ class _Recording:
         """Finds parents and streams as for launches one by one; the streams by number."""
         engine = self._engine
         if engine.policies.policy == "sync":
-            for element, _ in self._steps:
-                element.lane_number = 0
             return {}
         lanes = Lanes(engine.backend, engine.policies)
         own: dict[Storage, Storage] = {}
-        for element, _ in self._steps:
+        for element in self._steps:
             element.uses = {
                 own.setdefault(s, Storage(s.shape, s.dtype, s.label)): const
                 for s, const in element.uses.items()
             }
             connect(element, engine.policies.const)
-            lanes.assign(element, element.kernel.priority)
-        return {e.lane_number: e.lane.handle for e, _ in self._steps if e.lane is not None}
+            lanes.assign(element)
+        return {e.lane.number: e.lane.handle for e in self._steps}
 
     def _enqueue(self, origin: Any) -> None:
         """Everything, after what is on `origin`; what comes there later runs after everything."""
@@ -136,14 +143,13 @@ class _Recording:
         backend.record(self._fork, origin)
         for stream in self._lanes.values():
             backend.wait(stream, self._fork)
-        numbers = {element: number for number, (element, _) in enumerate(self._steps)}
-        for number, (element, begin) in enumerate(self._steps):
-            stream = self._lanes.get(element.lane_number, origin)
+        for element, done in zip(self._steps, self._done, strict=True):
+            stream = self._lanes[element.lane.number] if self._lanes else origin
             for parent in element.parents:
                 if parent.lane is not element.lane:
-                    backend.wait(stream, self._done[numbers[parent]])
-            begin(stream, element)
-            backend.record(self._done[number], stream)
+                    backend.wait(stream, self._done[parent.number])
+            element.work.begin(element, stream)
+            backend.record(done, stream)
         for lane, stream in self._lanes.items():
             backend.record(self._joins[lane], stream)
             backend.wait(origin, self._joins[lane])

@@ -17,6 +17,7 @@ from fusionstitch.dag.backends.choice import backend as chosen
 from fusionstitch.dag.element import Storage
 from fusionstitch.dag.emitted import Emitted
 from fusionstitch.dag.engine import Engine
+from fusionstitch.dag.errors import ArrayError
 from fusionstitch.dag.exchange import adopted, is_on_device
 from fusionstitch.dag.function import Function
 from fusionstitch.dag.graph import Graph, graph
@@ -89,6 +90,8 @@ class Scheduler:
                 of numbers, which are copied
             dtype: of its elements; by default float32 for a shape, that of the value otherwise
             name: what it is called on the edges of graphs
+
+        Raises ArrayError for a shape that is none, and for elements that are no numbers.
         """
         if isinstance(value, int | np.integer):
             value = (int(value),)
@@ -138,7 +141,7 @@ class Scheduler:
         else:
             parameters = parse(name if signature is None else signature)
             name, function = code.name, engine.backend.build_raw(code, parameters)
-        return UserKernel(name, parameters, function, engine.submit, self._access, priority)
+        return UserKernel(name, parameters, function, engine, self._access, priority)
 
     def library(
         self,
@@ -201,7 +204,8 @@ class Scheduler:
         """An array that shares the memory of one of CuPy, JAX, or on the emulator NumPy.
 
         What its library does with it from then on is not seen here. One of JAX can only be read.
-        Raises ArrayError for an array that is not on the device, or not row-major.
+        Raises ArrayError for an array that is not on the device, or not row-major, or whose memory
+        another array of the scheduler has.
         """
         return self._adopted(value, name, copy=False)
 
@@ -252,18 +256,21 @@ class Scheduler:
 
     def _new(self, shape: Sequence[int], dtype: np.dtype[Any], name: str | None) -> Array:
         self._access.check_open()
-        self._engine.memory.collect()
+        self._engine.collect()
         shape = tuple(int(n) for n in shape)
+        if any(n < 0 for n in shape):
+            raise ArrayError(f"{shape} is no shape: sizes are not negative.")
+        if dtype.hasobject or dtype.kind in _NO_NUMBERS:
+            raise ArrayError(f"An array is one of numbers, and this would be one of {dtype}.")
         return Array(self._access, Storage(shape, dtype, self._label(name)))
 
     def _adopted(self, value: Any, name: str | None, copy: bool) -> Array:
         return Array(self._access, adopted(self._engine, value, self._label(name), copy))
 
-    def _result(self, device: Any) -> Array:
-        """An array of what a function made."""
-        made = self._new(device.shape, device.dtype, None)
-        made.storage.device = device
-        made.storage.on_device = True
+    def _result(self, lent: Any) -> Array:
+        """An array of what JAX made."""
+        made = Array(self._access, Storage(lent.shape, lent.dtype, self._label(None)))
+        made.storage.lent = lent
         return made
 
     def _label(self, name: str | None) -> str:
@@ -272,6 +279,10 @@ class Scheduler:
 
     def __repr__(self) -> str:
         return f"Scheduler on {self.device}: {self.policies}"
+
+
+#: Kinds of elements that NumPy has, and no device: texts, dates, times.
+_NO_NUMBERS = "SUMm"
 
 
 def _name(fun: Callable[..., Any]) -> str:

@@ -109,10 +109,11 @@ class Clock:
 
     def span(self, element: Element) -> tuple[float, float]:
         """Of an element that has run. Its transfers are kept."""
-        for storage, begun, arrived in element.transfers:
-            self.transferred(storage, "to device", element.lane_number, begun, arrived)
+        for storage, begun, sent in element.sent:
+            if begun is not None:
+                self.transferred(storage, "to device", element.lane.number, begun, sent)
         start, stop = self._after(element.begun), self._after(element.done)
-        self.history.setdefault(element.kernel, []).append(stop - start)
+        self.history.setdefault(element.work.kernel, []).append(stop - start)
         return start, stop
 
     def transferred(
@@ -127,7 +128,8 @@ class Clock:
         spans = [*self.transfers]
         for element in elements:
             if element.span is not None:
-                spans.append(Span(element.name, "kernel", element.lane_number, *element.span))
+                name, stream = element.work.name, element.lane.number
+                spans.append(Span(name, "kernel", stream, *element.span))
         return Timeline(tuple(sorted(spans, key=lambda span: (span.start, span.stop))))
 
     def _after(self, event: Any) -> float:

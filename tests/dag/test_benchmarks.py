@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from benchmarks.dag import launches, random_programs, six
+from benchmarks.dag import growth, launches, random_programs, six
 from benchmarks.dag.program import Program
 from benchmarks.dag.programs import PROGRAMS, TINY
 from benchmarks.dag.scheduled import Scheduled
@@ -84,3 +84,11 @@ def test_inputs_are_as_many_as_asked_for() -> None:
 def test_a_row_that_failed_is_said() -> None:
     text = table([{"section": "six", "benchmark": "vec", "size": 3, "block": 4, "error": "no"}])
     assert text == "failed: six vec 3 4: no"
+
+
+def test_a_long_program_leaves_nothing_behind(host_compiler: str) -> None:
+    for row in growth.rows("emulate", 20.0):
+        assert row["launches"] == 2000
+        assert row["after"]["streams"] <= row["before"]["streams"] + 2
+        assert row["after"]["objects"] <= row["before"]["objects"] + 500
+        assert "2000 launches" in table([row])

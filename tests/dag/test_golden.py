@@ -71,6 +71,16 @@ def test_edges_name_their_arrays() -> None:
     assert [edge.arrays for edge in graph.edges] == [("x", "y")]
 
 
+def test_a_graph_prints_a_line_for_each_element() -> None:
+    graph = Runner().run([("A", "x y"), ("B", "x? y"), ("C", "x?"), ("D", "x y")])
+    assert str(graph).splitlines() == [
+        "0: A on stream 0",
+        "1: B on stream 0 after 0 (x, y)",
+        "2: C on stream 1 after 0 (x)",
+        "3: D on stream 0 after 1 (x, y), 2 (x)",
+    ]
+
+
 def test_frontiers_with_and_without_const() -> None:
     runner = Runner(const=False, parent="same-as-parent")
     graph = runner.run(SIX_WRITTEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from benchmarks.dag.random_programs import (
 )
 from benchmarks.dag.six import measured
 from fusionstitch.dag import LaunchError
+from tests.dag.test_random_programs import without_parent
 from tests.dag.test_recorded import kernels_of, run
 
 pytestmark = pytest.mark.gpu
@@ -46,6 +48,63 @@ def test_random_programs_with_delays() -> None:
         program = random_program(seed)
         made = fs.dag.Scheduler(backend="cuda", const=seed % 2 == 0)
         assert scheduled(program, made, ticks=200_000) == serially(program)
+
+
+def test_a_dropped_edge_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusionstitch.dag.engine.connect", without_parent(-1))
+    programs = [random_program(seed) for seed in range(30)]
+    made = [fs.dag.Scheduler(backend="cuda") for _ in programs]
+    same = [
+        scheduled(program, d, ticks=200_000) == serially(program)
+        for program, d in zip(programs, made, strict=True)
+    ]
+    assert not all(same)
+
+
+def test_urgent_kernels_have_urgent_streams(d: Any) -> None:
+    x = [d.array(N, np.int32) for _ in range(2)]
+    for priority in (0, -1):
+        update = d.kernel(CODE, "update", SIGNATURES["update"], priority=priority)
+        update(1, 4)(x[priority], 1, N, 0)
+    assert [e.lane.handle.priority for e in d._engine.pending()] == [0, -1]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "cc", "tc"), [("vec", 20_000_000, 0.0, 0.001), ("img", 4000, 0.1, 0.0)]
+)
+def test_what_runs_beside_what(name: str, size: int, cc: float, tc: float) -> None:
+    """Kernels of VEC run beside copies, those of IMG beside each other; serially nothing does."""
+    overlap = measured(PROGRAMS[name](size, 256), "cuda", 0.5)["overlap"]
+    assert set(overlap["serial"].values()) == {0.0}
+    assert overlap["async"]["cc"] >= cc
+    assert overlap["async"]["tc"] >= tc
+
+
+def test_calls_of_jax_are_joined_with_kernels() -> None:
+    """Chains of calls with late kernels before, between and after them, and what is donated."""
+    import jax
+
+    d = fs.dag.Scheduler(backend="cuda")
+    update = d.kernel(CODE, "update", SIGNATURES["update"])
+    double = d.function(jax.jit(lambda a: a * 2))
+    step = d.function(jax.jit(lambda a: a + 1, donate_argnums=0), donate=(0,))
+    for seed in range(20):
+        x, wanted = d.array(np.arange(N, dtype=np.int32)), np.arange(N, dtype=np.int32)
+        chance = random.Random(seed)
+        read = []
+        for _ in range(12):
+            which = chance.choice(["kernel", "double", "double", "step", "read"])
+            if which == "kernel":
+                update(1, 4)(x, 1, N, 100_000)
+                wanted = wanted * np.int32(3) + np.int32(1)
+            elif which == "double":
+                x, wanted = double(x), wanted * np.int32(2)
+            elif which == "step":
+                x, wanted = step(x), wanted + np.int32(1)
+            else:
+                read.append((double(x), wanted * np.int32(2)))
+        assert np.array_equal(np.asarray(x), wanted)
+        assert all(np.array_equal(np.asarray(array), values) for array, values in read)
 
 
 def test_replays() -> None:

@@ -17,7 +17,7 @@ def test_urgent_work_has_a_stream_of_its_priority() -> None:
     urgent(y)
     # a stream has one priority: where a parent has another one, it is not passed on
     assert [vertex.stream for vertex in d.graph().vertices] == [0, 1, 2, 3]
-    priorities = [lane.priority for e in d._engine.pending() if (lane := e.lane)]
+    priorities = [e.lane.priority for e in d._engine.pending()]
     assert priorities == [0, -1, 0, -1]
     urgent(y)
     assert len({e.lane for e in d._engine.pending()}) == 5

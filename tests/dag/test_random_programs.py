@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,20 +84,25 @@ def test_a_missing_const_changes_no_result(host_compiler: str) -> None:
         assert scheduled(program, scheduler(seed=seed), signatures=written) == serially(program)
 
 
-@pytest.mark.parametrize("dropped", [0, -1])
-def test_a_dropped_edge_is_caught(
-    dropped: int, monkeypatch: pytest.MonkeyPatch, host_compiler: str
-) -> None:
+def without_parent(dropped: int) -> Callable[[Any, bool], None]:
+    """The search for parents, which misses one."""
     connect = dependencies.connect
 
-    def without_one(element: Any, with_const: bool) -> None:
+    def missing(element: Any, with_const: bool) -> None:
         connect(element, with_const)
         if element.parents:
             kept = list(element.parents)
             del kept[dropped]
             element.parents = tuple(kept)
 
-    monkeypatch.setattr("fusionstitch.dag.engine.connect", without_one)
+    return missing
+
+
+@pytest.mark.parametrize("dropped", [0, -1])
+def test_a_dropped_edge_is_caught(
+    dropped: int, monkeypatch: pytest.MonkeyPatch, host_compiler: str
+) -> None:
+    monkeypatch.setattr("fusionstitch.dag.engine.connect", without_parent(dropped))
     assert not all(as_serially(seed) for seed in range(20))
 
 

@@ -106,3 +106,31 @@ def test_what_cannot_be_recorded_is_said(host_compiler: str) -> None:
     with pytest.raises(LaunchError, match="while another"):
         d.recorded(lambda: d.recorded(call)(x))()
     assert x[0] == 0  # and all is well afterwards
+
+
+def test_a_replay_of_what_was_given_away_is_refused(host_compiler: str) -> None:
+    d = scheduler()
+    update = d.kernel(CODE, "update", SIGNATURES["update"])
+    x = d.array(N, np.int32)
+    launch = d.recorded(lambda a: update(1, 4)(a, 1, N, 0), name="launch")
+    launch(x)
+    d.function(lambda a: a + 1, donate=(0,), name="step")(x)
+    with pytest.raises(ArrayError, match=r"launch uses a0, .* it was donated to step"):
+        launch(x)
+
+
+def test_a_sequence_may_be_empty_or_fail(host_compiler: str) -> None:
+    d = scheduler()
+    update = d.kernel(CODE, "update", SIGNATURES["update"])
+    x = d.array(N, np.int32)
+    d.recorded(lambda: None)()
+
+    def fails(a: Any) -> None:
+        update(1, 4)(a, 1, N, 0)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        d.recorded(fails)(x)
+    assert x[0] == 0  # nothing of it was launched
+    update(1, 4)(x, 1, N, 0)
+    assert x[0] == 1

@@ -50,6 +50,15 @@ def test_kernels_of_img_run_beside_each_other() -> None:
     assert len(runner.d.timeline().spans) == 11 + 4
 
 
+def test_without_const_less_runs_beside_each_other() -> None:
+    times = []
+    for const in (True, False):
+        runner = Runner(timing=True, const=const)
+        runner.run(programs.IMG)
+        times.append(runner.d.timeline().milliseconds)
+    assert times[0] < times[1]
+
+
 def test_reads_and_writes_of_the_host_are_transfers() -> None:
     runner = Runner(timing=True)
     runner.array("x")[0] = 1

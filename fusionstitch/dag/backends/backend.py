@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence, Set
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,17 +20,35 @@ class DeviceFailure(Exception):
         self.work = work
 
 
+class Sizes(NamedTuple):
+    """Blocks, threads of a block, and bytes of dynamic shared memory of a launch."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+
+
+class JaxCall(Protocol):
+    """A function of JAX by its leaves.
+
+    Attributes:
+        donated: the numbers of the arrays among them that it may destroy
+        copied: those of them whose memory others use, too: it is given copies
+        one: whether all that it gives is of one execution
+    """
+
+    donated: Set[int]
+    copied: Set[int]
+    one: bool
+
+    def __call__(self, leaves: list[Any]) -> Any: ...
+
+
 class Function(Protocol):
     """A built kernel: puts one launch on a stream. `work` names it if it fails."""
 
     def __call__(
-        self,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        arguments: Sequence[Any],
-        shared: int,
-        stream: Any,
-        work: object,
+        self, sizes: Sizes, arguments: Sequence[Any], stream: Any, work: object
     ) -> None: ...
 
 
@@ -89,20 +107,26 @@ class Backend(Protocol):
     ) -> None:
         """Puts `fun(*arrays)` on a stream; what it launches goes there."""
 
+    def lend(self, device: Any, stream: Any) -> Any:
+        """A device array as JAX has it; its functions wait for what is on `stream` now."""
+
+    def take(self, lent: Any, stream: Any) -> Any:
+        """The device array of one that JAX has; `stream` waits for it."""
+
     def jitted(
-        self,
-        call: Callable[[list[Any]], Any],
-        values: Sequence[Any],
-        arrays: frozenset[int],
-        donated: frozenset[int],
-        stream: Any,
-        work: object,
+        self, call: JaxCall, values: list[Any], lent: Set[int], stream: Any, work: object
     ) -> tuple[list[Any], Any]:
-        """Puts a function of JAX on a stream. Those of `values` whose numbers are in `arrays` are
-        device arrays. Gives the device arrays of its results and their tree."""
+        """Has JAX call a function; `stream` waits for its results.
+
+        Those of `values` whose numbers are in `lent` are arrays as JAX has them. Gives the results,
+        as JAX has them and in memory of their own, and their tree.
+        """
 
     def adopt(self, value: Any, copy: bool, stream: Any) -> Any:
         """A device array with the memory of another library's, or with a copy of it."""
+
+    def address(self, device: Any) -> int:
+        """Where the memory of a device array begins."""
 
     def drain(self) -> None:
         """Waits on the host for all that was launched, by whomever."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import cupy
@@ -15,8 +15,8 @@ from cupy.cuda import driver, runtime
 
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.text.source import uncommented
-from fusionstitch.dag.backends.backend import DeviceFailure, contiguous
-from fusionstitch.dag.backends.jitted import Unversioned, on_cuda
+from fusionstitch.dag.backends.backend import DeviceFailure, JaxCall, Sizes, contiguous
+from fusionstitch.dag.backends.jitted import Unversioned, at_once
 from fusionstitch.dag.errors import ArrayError, LaunchError
 from fusionstitch.dag.signature import Parameter
 from fusionstitch.hlo.errors import ToolchainError
@@ -50,14 +50,10 @@ class Cuda:
     def event(self, timed: bool) -> Any:
         return cupy.cuda.Event(disable_timing=not timed)
 
-    def record(self, event: Any, stream: Any) -> None:
-        event.record(stream)
-
-    def wait(self, stream: Any, event: Any) -> None:
-        stream.wait_event(event)
-
-    def synchronize(self, event: Any) -> None:
-        event.synchronize()
+    # CuPy's own, without a call around them
+    record = staticmethod(cupy.cuda.Event.record)
+    wait = staticmethod(cupy.cuda.Stream.wait_event)
+    synchronize = staticmethod(cupy.cuda.Event.synchronize)
 
     def done(self, event: Any) -> bool:
         return bool(event.done)
@@ -120,17 +116,23 @@ class Cuda:
         with stream:
             fun(*arrays)
 
-    def jitted(
-        self,
-        call: Callable[[list[Any]], Any],
-        values: Sequence[Any],
-        arrays: frozenset[int],
-        donated: frozenset[int],
-        stream: Any,
-        work: object,
-    ) -> tuple[list[Any], Any]:
+    def lend(self, device: Any, stream: Any) -> Any:
+        import jax
+
+        with stream:  # by the rules of DLPack JAX waits for CuPy's current stream
+            return jax.dlpack.from_dlpack(device)
+
+    def take(self, lent: Any, stream: Any) -> Any:
         with stream:
-            return on_cuda(call, values, arrays, donated)
+            return cupy.from_dlpack(Unversioned(lent))
+
+    def jitted(
+        self, call: JaxCall, values: list[Any], lent: Set[int], stream: Any, work: object
+    ) -> tuple[list[Any], Any]:
+        results, tree, fresh = at_once(call, values, lent)
+        for result in fresh:
+            result.__dlpack__(stream=stream.ptr)  # the stream waits, as for one who takes it
+        return results, tree
 
     def adopt(self, value: Any, copy: bool, stream: Any) -> Any:
         if value.__dlpack_device__()[0] == _CPU:
@@ -139,6 +141,9 @@ class Cuda:
             own = isinstance(value, cupy.ndarray)
             shared = cupy.from_dlpack(value if own else Unversioned(value))
             return shared.copy(order="C") if copy else contiguous(shared)
+
+    def address(self, device: Any) -> int:
+        return int(device.data.ptr)
 
     def drain(self) -> None:
         runtime.deviceSynchronize()
@@ -190,15 +195,8 @@ class Function:
         self._kernel = raw.kernel  # compiled here
         self._shared = _SHARED
 
-    def __call__(
-        self,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        arguments: Sequence[Any],
-        shared: int,
-        stream: Any,
-        work: object,
-    ) -> None:
+    def __call__(self, sizes: Sizes, arguments: Sequence[Any], stream: Any, work: object) -> None:
+        grid, block, shared = sizes
         try:
             if shared > self._shared:
                 self._raw.max_dynamic_shared_size_bytes = self._shared = shared
@@ -229,14 +227,7 @@ class Emitted:
         if kernel.shared_bytes > _SHARED:
             driver.funcSetAttribute(self._kernel.ptr, _MAX_DYNAMIC_SHARED, kernel.shared_bytes)
 
-    def __call__(
-        self,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        arguments: Sequence[Any],
-        shared: int,
-        stream: Any,
-        work: object,
-    ) -> None:
+    def __call__(self, sizes: Sizes, arguments: Sequence[Any], stream: Any, work: object) -> None:
+        grid, block, shared = sizes
         options = {"enable_cooperative_groups": True} if self._cooperative else {}
         self._kernel(grid, block, arguments, shared, stream, **options)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.dag.backends.backend import contiguous
+from fusionstitch.dag.backends.backend import JaxCall, Sizes, contiguous
 from fusionstitch.dag.backends.emulated_source import entry, translation_unit
-from fusionstitch.dag.backends.jitted import on_host
+from fusionstitch.dag.backends.jitted import later
 from fusionstitch.dag.backends.simulated import Event, Machine, Stream
 from fusionstitch.dag.errors import LaunchError
 from fusionstitch.dag.signature import Parameter
@@ -35,6 +35,7 @@ class Emulated:
 
     def __init__(self, seed: int = 0) -> None:
         self._machine = Machine(seed)
+        self._jax = self._machine.stream(0)  # JAX has one of its own
         self._sources: dict[str, _Source] = {}
 
     def stream(self, priority: int) -> Stream:
@@ -99,24 +100,36 @@ class Emulated:
     ) -> None:
         self._machine.work(stream, lambda: fun(*arrays), cost(*arrays), work)
 
+    def lend(self, device: np.ndarray, stream: Stream) -> np.ndarray:
+        self._follow(self._jax, stream)
+        return device
+
+    def take(self, lent: Any, stream: Stream) -> np.ndarray:
+        self._follow(stream, self._jax)
+        return np.asarray(lent)
+
     def jitted(
-        self,
-        call: Callable[[list[Any]], Any],
-        values: Sequence[Any],
-        arrays: frozenset[int],
-        donated: frozenset[int],
-        stream: Stream,
-        work: object,
+        self, call: JaxCall, values: list[Any], lent: Set[int], stream: Stream, work: object
     ) -> tuple[list[Any], Any]:
-        results, tree, fill = on_host(call, values, arrays)
-        self._machine.work(stream, fill, cost(*values, *results), work)
+        results, tree, fill = later(call, values, lent)
+        self._machine.work(self._jax, fill, cost(*values, *results), work)
+        self._follow(stream, self._jax)
         return results, tree
+
+    def _follow(self, stream: Stream, other: Stream) -> None:
+        """What comes to a stream later runs after what is on the other one now."""
+        event = Event()
+        self._machine.record(event, other)
+        self._machine.wait(stream, event)
 
     def adopt(self, value: Any, copy: bool, stream: Stream) -> np.ndarray:
         shared = np.from_dlpack(value)
         if copy:
             return np.array(shared)
         return contiguous(shared)
+
+    def address(self, device: np.ndarray) -> int:
+        return device.ctypes.data
 
     def drain(self) -> None:
         self._machine.drain()
@@ -179,14 +192,9 @@ class _Function:
         self._number = number
 
     def __call__(
-        self,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        arguments: Sequence[Any],
-        shared: int,
-        stream: Stream,
-        work: object,
+        self, sizes: Sizes, arguments: Sequence[Any], stream: Stream, work: object
     ) -> None:
+        grid, block, shared = sizes
         blocks, threads = math.prod(grid), math.prod(block)
         if threads > _MAX_THREADS or blocks > _MAX_BLOCKS:
             raise LaunchError(
@@ -194,8 +202,8 @@ class _Function:
                 f"at most {_MAX_THREADS}."
             )
         built = self._source.artifact()
-        sizes = np.array([(*sizes, 1, 1)[:3] for sizes in (grid, block)], np.uint32)
-        values = [sizes, *(v if isinstance(v, np.ndarray) else np.array(v) for v in arguments)]
+        three = np.array([(*given, 1, 1)[:3] for given in (grid, block)], np.uint32)
+        values = [three, *(v if isinstance(v, np.ndarray) else np.array(v) for v in arguments)]
         artifact = Artifact(
             built.key, built.image, entry(self._number), blocks, threads, shared, False
         )
@@ -217,13 +225,7 @@ class _Emitted:
         weakref.finalize(self, emulate.keep(self._artifact))
 
     def __call__(
-        self,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        arguments: Sequence[Any],
-        shared: int,
-        stream: Stream,
-        work: object,
+        self, sizes: Sizes, arguments: Sequence[Any], stream: Stream, work: object
     ) -> None:
         artifact, arrays = self._artifact, list(arguments)
 

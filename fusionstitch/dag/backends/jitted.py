@@ -1,19 +1,17 @@
-"""How backends call functions of JAX on their arrays.
+"""How backends call functions of JAX.
 
-Each gives the device arrays of the results, and the tree that they are leaves of.
+Each gives the arrays of the results, and the tree that they are leaves of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import numpy as np
 
+from fusionstitch.dag.backends.backend import JaxCall
 from fusionstitch.dag.errors import LaunchError
-
-#: A function of a flat list of arguments.
-Flat = Callable[[list[Any]], Any]
 
 
 class Unversioned:
@@ -29,55 +27,52 @@ class Unversioned:
         return self._array.__dlpack_device__()
 
 
-def on_cuda(
-    call: Flat, values: Sequence[Any], arrays: frozenset[int], donated: frozenset[int]
-) -> tuple[list[Any], Any]:
-    """On CuPy's current stream: by the rules of DLPack JAX's stream waits for it where it takes an
-    array, and it waits for JAX's where it is given one."""
-    import cupy
-    import jax
+def at_once(call: JaxCall, values: list[Any], lent: Set[int]) -> tuple[list[Any], Any, list[Any]]:
+    """Results in memory of their own, their tree, and those that are to be waited for."""
     import jax.numpy as jnp
 
-    given = [jax.dlpack.from_dlpack(v) if i in arrays else v for i, v in enumerate(values)]
-    for number in donated & arrays:  # XLA owns no memory of others that it could give away
-        given[number] = jnp.copy(given[number])
-    leaves, tree = _leaves(call(given))
-    taken = {values[i].data.ptr for i in arrays}
-    results = []
-    for leaf in leaves:
-        device = cupy.from_dlpack(Unversioned(leaf))
-        if device.data.ptr in taken:  # JAX hands arguments on, and one result twice
-            device = device.copy()
-        taken.add(device.data.ptr)
-        results.append(device)
-    return results, tree
+    for number in call.copied:
+        values[number] = jnp.copy(values[number])
+    taken = {values[i].unsafe_buffer_pointer() for i in lent - call.donated}
+    leaves, tree = _leaves(call(values))
+    fresh: list[Any] = []
+    copies: list[Any] = []
+    for i, leaf in enumerate(leaves):
+        if (pointer := leaf.unsafe_buffer_pointer()) in taken:
+            # JAX hands arguments on, and one result twice
+            leaves[i] = jnp.copy(leaf)
+            copies.append(leaves[i])
+        else:
+            taken.add(pointer)
+            fresh.append(leaf)
+    return leaves, tree, copies + (fresh[:1] if call.one else fresh)
 
 
-def on_host(
-    call: Flat, values: Sequence[Any], arrays: frozenset[int]
+def later(
+    call: JaxCall, values: Sequence[Any], lent: Set[int]
 ) -> tuple[list[np.ndarray], Any, Callable[[], None]]:
     """The arrays of the results, empty, and what fills them when its time has come."""
     import jax
     import jax.numpy as jnp
 
     shapes = list(values)
-    for number in arrays:
+    for number in lent:
         shapes[number] = jax.ShapeDtypeStruct(values[number].shape, values[number].dtype)
-    structs, tree = _leaves(_shapes(call, shapes, arrays))
+    structs, tree = _leaves(_shapes(call, shapes, lent))
     results = [np.empty(struct.shape, struct.dtype) for struct in structs]
 
     def fill() -> None:
-        given = [jnp.asarray(np.array(v)) if i in arrays else v for i, v in enumerate(values)]
+        given = [jnp.asarray(np.array(v)) if i in lent else v for i, v in enumerate(values)]
         for result, leaf in zip(results, jax.tree.leaves(call(given)), strict=True):
             result[...] = leaf
 
     return results, tree, fill
 
 
-def _shapes(call: Flat, values: list[Any], arrays: frozenset[int]) -> Any:
+def _shapes(call: JaxCall, values: list[Any], lent: Set[int]) -> Any:
     import jax
 
-    numbers = sorted(arrays)
+    numbers = sorted(lent)
 
     def of_arrays(*given: Any) -> Any:
         whole = list(values)
