@@ -61,7 +61,6 @@ def without_ancestors(parents: list[Element]) -> list[Element]:
     """Those of `parents`, given in the order of their numbers, that no other one comes after."""
     if len(parents) == 2 and parents[0] in parents[1].parents:  # as after most readers
         return parents[1:]
-    wanted = set(parents)
     first = parents[0].number
     stack = [above for parent in parents for above in parent.parents]
     seen: set[Element] = set()
@@ -71,4 +70,4 @@ def without_ancestors(parents: list[Element]) -> list[Element]:
             continue
         seen.add(element)
         stack.extend(element.parents)
-    return [parent for parent in parents if parent not in wanted & seen]
+    return [parent for parent in parents if parent not in seen]

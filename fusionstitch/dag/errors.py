@@ -18,4 +18,4 @@ class KernelError(FusionStitchError):
 
 
 class ArrayError(FusionStitchError):
-    """An array cannot be used this way: of another scheduler, given away, or read-only."""
+    """An array cannot be made, or be used this way: the message says why, and what can be done."""

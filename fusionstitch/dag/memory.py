@@ -81,7 +81,8 @@ class Memory:
         """Gives back what was dropped and is not used any more; `wait` waits for what is."""
         while self.dropped:
             storage = self.dropped.popleft()
-            if storage.device is None:  # JAX, which alone uses this memory, has an order of its own
+            if storage.device is None and not storage.held:
+                # of what JAX alone uses it knows the order itself
                 storage.host = storage.lent = None
             else:
                 self._retired.append(storage)
