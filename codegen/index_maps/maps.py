@@ -155,19 +155,18 @@ def _concatenate(op: Op, index: Indices) -> list[Read]:
     axis = op.attrs["dimension"]
     found: list[Read] = []
     start = 0
+    along = index[axis]
     for number, operand in enumerate(op.operands):
         extent = operand.dims[axis]
-        here = index[axis] - start
-        start += extent
-        if Guard(here, 0, extent).never:
+        first, start = start, start + extent
+        if along.hi < first or start <= along.lo:
             continue
-        place = here if extent > 1 else Index()
+        place = along - first if extent > 1 else Index()
         source = (*index[:axis], place, *index[axis + 1 :])
-        last = here.hi < extent  # earlier parts took what lies below
-        below = within(index[axis], index[axis].lo, start)
-        found.append(Read(number, source, () if last else (below,)))
-        if last:
+        if along.hi < start:  # earlier parts took what lies below
+            found.append(Read(number, source))
             break
+        found.append(Read(number, source, (within(along, along.lo, start),)))
     return found
 
 

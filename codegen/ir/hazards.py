@@ -9,9 +9,9 @@ counters, it is about the threads of one block alone: `verifier/counters.py` is 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fusionstitch.codegen.ir.accesses import (
     Access,
@@ -212,15 +212,17 @@ class _Walk:
         added = self.placing.added_to(body) if self.placing else _NO_BARRIERS
         self.known.around[id(body)] = self.inside
         befores: list[Before] = []
+        quiet = self.quiet
         now, number = Before(pending, here), 0
         while number < len(body):
-            befores[number:] = [now]
+            befores.append(now)
             one = body[number]
             met = now.pending
             if number in added:
                 met = met.behind(added[number], self.clustered)
-            if id(one) in self.quiet:
-                now = now if met is now.pending else Before(met, now.here)
+            if id(one) in quiet:
+                if met is not now.pending:
+                    now = Before(met, now.here)
                 number += 1
                 continue
             self.frame = id(body)
@@ -237,6 +239,7 @@ class _Walk:
                     raise
                 self.known.forget(id(body))
                 number, now = earlier, befores[earlier]
+                del befores[earlier:]
                 continue
             if isinstance(one, (Skip, Leave)):  # the rest of the iteration is for the others
                 here &= self.agreement.alike(one.condition)
@@ -283,18 +286,11 @@ class _Walk:
         return bool(calls) or frame in self.known.around
 
     def within(self, one: Statement, pending: Pending, here: Alike) -> Pending:
-        if isinstance(one, Group):
-            return self.body(one.body, pending, here)
-        if isinstance(one, (For, While)):
-            return self.loop(one, pending, here)
-        if isinstance(one, If):
-            return self.branches(one, pending, here)
-        if isinstance(one, Swap):
-            return self.swapped(one, pending)
-        if isinstance(one, Invoke):
-            return self.invoke(one, pending, here)
         known = self.events.get((id(one), self.frame))
         if known is None:
+            own = _WAYS.get(type(one))
+            if own is not None:
+                return own(self, one, pending, here)
             known = self.events[id(one), self.frame] = list(self.accesses.of(one))
             if self.placing is not None:
                 self.agreement.note(one, here)
@@ -437,6 +433,15 @@ class _Walk:
 
 
 _NO_BARRIERS: Mapping[int, Barrier] = {}
+#: What is done at statements that are more than their accesses and barriers, by type.
+_WAYS: Mapping[type, Callable[[_Walk, Any, Pending, Alike], Pending]] = {
+    Group: lambda walk, one, pending, here: walk.body(one.body, pending, here),
+    For: _Walk.loop,
+    While: _Walk.loop,
+    If: _Walk.branches,
+    Swap: lambda walk, one, pending, here: walk.swapped(one, pending),
+    Invoke: _Walk.invoke,
+}
 
 
 def _within(body: Body, way: tuple[Spot, ...]) -> tuple[Spot, ...]:

@@ -74,24 +74,23 @@ class Nearest:
         """The ids, as a bitset, of what is read where an op is computed, as far as no loop of its
         own gives it; None where that is too much to look at: pads of pads, as scans by halves have,
         are read at twice as many places with each of them."""
-        found, read_by = self.found, dict[tuple[int, Indices], list[tuple[Op, Indices]]]()
-        waiting = [(op, index)]
+        found, seen = self.found, len(self.found)
+        waiting: list[tuple[Op, Indices, list[tuple[Op, Indices]] | None]] = [(op, index, None)]
         while waiting:
-            one, at = waiting[-1]
-            if (one.id, at) in found:
-                waiting.pop()
-            elif (known := read_by.pop((one.id, at), None)) is not None:
-                waiting.pop()
+            one, at, known = waiting.pop()
+            if known is not None:  # all that it reads was looked at
                 bits = 1 << one.id
                 for other, there in known:
                     bits |= found[other.id, there]
                 found[one.id, at] = bits
-            elif len(found) + len(read_by) > MOST_PLACES:
-                return None
-            else:
+            elif (one.id, at) not in found:
+                if seen > MOST_PLACES:
+                    return None
+                seen += 1
                 ends = one.opcode == "parameter" or needs_stage(one)
-                read_by[one.id, at] = [] if ends else inlined_reads(one, at)
-                waiting += read_by[one.id, at]
+                known = [] if ends else inlined_reads(one, at)
+                waiting.append((one, at, known))
+                waiting += [(other, there, None) for other, there in known]
         return found[op.id, index]
 
     def _is_loaded(self, op: Op, index: Indices) -> bool:
