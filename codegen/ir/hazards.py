@@ -220,12 +220,12 @@ class _Walk:
             met = now.pending
             if number in added:
                 met = met.behind(added[number], self.clustered)
-            if id(one) in quiet:
+            self.frame = id(body)
+            if id(one) in quiet or self.is_silent(one, now.here):
                 if met is not now.pending:
                     now = Before(met, now.here)
                 number += 1
                 continue
-            self.frame = id(body)
             if self.placing is not None:
                 self.way = (*way, Spot(body, number, now.here))
                 self.place = (*place, id(body), number)
@@ -286,22 +286,31 @@ class _Walk:
         return bool(calls) or frame in self.known.around
 
     def within(self, one: Statement, pending: Pending, here: Alike) -> Pending:
-        known = self.events.get((id(one), self.frame))
-        if known is None:
-            own = _WAYS.get(type(one))
-            if own is not None:
-                return own(self, one, pending, here)
-            known = self.events[id(one), self.frame] = list(self.accesses.of(one))
-            if self.placing is not None:
-                self.agreement.note(one, here)
-        counted = list(filter(self._counts, known))
-        if not counted and not isinstance(one, (Skip, Leave)):
-            self.quiet.add(id(one))
-        for event in counted:
+        own = _WAYS.get(type(one))
+        if own is not None:
+            return own(self, one, pending, here)
+        if self.is_silent(one, here):
+            return pending
+        for event in filter(self._counts, self.events[id(one), self.frame]):
             pending = self.event(event, pending, one)
         if isinstance(one, Leave):
             self.left = self.left.or_else(pending)
         return pending
+
+    def is_silent(self, one: Statement, here: Alike) -> bool:
+        """Whether a statement has no others inside of it and touches no memory that others use,
+        which is then known of it."""
+        if type(one) in _WAYS:
+            return False
+        known = self.events.get((id(one), self.frame))
+        if known is None:
+            known = self.events[id(one), self.frame] = list(self.accesses.of(one))
+            if self.placing is not None:
+                self.agreement.note(one, here)
+        if isinstance(one, (Skip, Leave)) or any(map(self._counts, known)):
+            return False
+        self.quiet.add(id(one))
+        return True
 
     def _counts(self, event: Access | Barrier) -> bool:
         """Whether an event is one to look at: of the grid alone where its barriers are added."""
