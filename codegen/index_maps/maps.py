@@ -89,8 +89,10 @@ def arguments(op: Op, index: Indices) -> list[tuple[Op, Indices]]:
     say where."""
     found: list[tuple[Op, Indices]] = []
     for read in reads(op, index):
-        places = [f for i in (*read.index, *(g.index for g in read.guards)) for f in i.fetched]
-        found += [(place.op, place.at) for place in dict.fromkeys(places)]
+        places = [place for i in read.index for place in i.fetched]
+        places += [place for guard in read.guards for place in guard.index.fetched]
+        if places:
+            found += [(place.op, place.at) for place in dict.fromkeys(places)]
         found.append((op.operands[read.operand], read.index))
     return found
 
@@ -133,6 +135,9 @@ def _pad(op: Op, index: Indices) -> list[Read]:
     source: list[Index] = []
     guards: list[Guard] = []
     for d, (i, dim) in enumerate(zip(index, op.operands[0].dims, strict=True)):
+        if low[d] == interior[d] == 0 <= i.lo and i.hi < dim:  # not padded here
+            source.append(i if dim > 1 else Index())
+            continue
         shifted = i - low[d]
         stride = interior[d] + 1
         guard = Guard(shifted, 0, (dim - 1) * stride + 1, stride)
@@ -150,19 +155,18 @@ def _concatenate(op: Op, index: Indices) -> list[Read]:
     axis = op.attrs["dimension"]
     found: list[Read] = []
     start = 0
+    along = index[axis]
     for number, operand in enumerate(op.operands):
         extent = operand.dims[axis]
-        here = index[axis] - start
-        start += extent
-        if Guard(here, 0, extent).never:
+        first, start = start, start + extent
+        if along.hi < first or start <= along.lo:
             continue
-        place = here if extent > 1 else Index()
+        place = along - first if extent > 1 else Index()
         source = (*index[:axis], place, *index[axis + 1 :])
-        last = here.hi < extent  # earlier parts took what lies below
-        below = within(index[axis], index[axis].lo, start)
-        found.append(Read(number, source, () if last else (below,)))
-        if last:
+        if along.hi < start:  # earlier parts took what lies below
+            found.append(Read(number, source))
             break
+        found.append(Read(number, source, (within(along, along.lo, start),)))
     return found
 
 

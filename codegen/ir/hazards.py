@@ -9,9 +9,9 @@ counters, it is about the threads of one block alone: `verifier/counters.py` is 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fusionstitch.codegen.ir.accesses import (
     Access,
@@ -212,18 +212,20 @@ class _Walk:
         added = self.placing.added_to(body) if self.placing else _NO_BARRIERS
         self.known.around[id(body)] = self.inside
         befores: list[Before] = []
+        quiet = self.quiet
         now, number = Before(pending, here), 0
         while number < len(body):
-            befores[number:] = [now]
+            befores.append(now)
             one = body[number]
             met = now.pending
             if number in added:
                 met = met.behind(added[number], self.clustered)
-            if id(one) in self.quiet:
-                now = now if met is now.pending else Before(met, now.here)
+            self.frame = id(body)
+            if id(one) in quiet or self.is_silent(one, now.here):
+                if met is not now.pending:
+                    now = Before(met, now.here)
                 number += 1
                 continue
-            self.frame = id(body)
             if self.placing is not None:
                 self.way = (*way, Spot(body, number, now.here))
                 self.place = (*place, id(body), number)
@@ -237,6 +239,7 @@ class _Walk:
                     raise
                 self.known.forget(id(body))
                 number, now = earlier, befores[earlier]
+                del befores[earlier:]
                 continue
             if isinstance(one, (Skip, Leave)):  # the rest of the iteration is for the others
                 here &= self.agreement.alike(one.condition)
@@ -283,29 +286,31 @@ class _Walk:
         return bool(calls) or frame in self.known.around
 
     def within(self, one: Statement, pending: Pending, here: Alike) -> Pending:
-        if isinstance(one, Group):
-            return self.body(one.body, pending, here)
-        if isinstance(one, (For, While)):
-            return self.loop(one, pending, here)
-        if isinstance(one, If):
-            return self.branches(one, pending, here)
-        if isinstance(one, Swap):
-            return self.swapped(one, pending)
-        if isinstance(one, Invoke):
-            return self.invoke(one, pending, here)
+        own = _WAYS.get(type(one))
+        if own is not None:
+            return own(self, one, pending, here)
+        if self.is_silent(one, here):
+            return pending
+        for event in filter(self._counts, self.events[id(one), self.frame]):
+            pending = self.event(event, pending, one)
+        if isinstance(one, Leave):
+            self.left = self.left.or_else(pending)
+        return pending
+
+    def is_silent(self, one: Statement, here: Alike) -> bool:
+        """Whether a statement has no others inside of it and touches no memory that others use,
+        which is then known of it."""
+        if type(one) in _WAYS:
+            return False
         known = self.events.get((id(one), self.frame))
         if known is None:
             known = self.events[id(one), self.frame] = list(self.accesses.of(one))
             if self.placing is not None:
                 self.agreement.note(one, here)
-        counted = list(filter(self._counts, known))
-        if not counted and not isinstance(one, (Skip, Leave)):
-            self.quiet.add(id(one))
-        for event in counted:
-            pending = self.event(event, pending, one)
-        if isinstance(one, Leave):
-            self.left = self.left.or_else(pending)
-        return pending
+        if isinstance(one, (Skip, Leave)) or any(map(self._counts, known)):
+            return False
+        self.quiet.add(id(one))
+        return True
 
     def _counts(self, event: Access | Barrier) -> bool:
         """Whether an event is one to look at: of the grid alone where its barriers are added."""
@@ -437,6 +442,15 @@ class _Walk:
 
 
 _NO_BARRIERS: Mapping[int, Barrier] = {}
+#: What is done at statements that are more than their accesses and barriers, by type.
+_WAYS: Mapping[type, Callable[[_Walk, Any, Pending, Alike], Pending]] = {
+    Group: lambda walk, one, pending, here: walk.body(one.body, pending, here),
+    For: _Walk.loop,
+    While: _Walk.loop,
+    If: _Walk.branches,
+    Swap: lambda walk, one, pending, here: walk.swapped(one, pending),
+    Invoke: _Walk.invoke,
+}
 
 
 def _within(body: Body, way: tuple[Spot, ...]) -> tuple[Spot, ...]:

@@ -211,7 +211,8 @@ class Ownership:
         """Digits, and what can be told from the numbers that they give as a whole."""
         done: set[str] = set()
         while True:
-            left = {digit.number for digit in found} & self.tells.keys() - done
+            numbers = {digit.number for digit in found}
+            left = {number for number in numbers if self.tells.get(number)} - done
             whole = {number for number in left if Digits(found).tell(number, 0)}
             if not whole:
                 return found

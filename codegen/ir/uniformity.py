@@ -52,6 +52,8 @@ class Alike:
     period: int = 0
 
     def __and__(self, other: Alike) -> Alike:
+        if other is SAME and not self.counts:
+            return self
         return Alike(math.gcd(self.threads, other.threads), math.gcd(self.blocks, other.blocks))
 
     def holds(self, needed: Alike) -> bool:

@@ -27,7 +27,7 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 #: element does.
 OFTEN = 0.5
 #: Values and the indices they are read at that are looked at for all pads of a loop nest.
-MOST_PLACES = 20_000
+MOST_PLACES = 10_000
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,11 @@ class Nearest:
         if read.share < OFTEN or any(guard.stride != 1 for guard in read.guards):
             return None
         source = op.operands[0]
-        if self._is_loaded(source, read.index) or self._is_owned(source):
+        if self._is_loaded(source, read.index):
             return None
+        below = _below(source)
+        if any(below >> owned & 1 for owned in self.sources.owned):
+            return None  # its owners alone may read what it is computed from
         ends: dict[Index, tuple[int, int]] = {}
         for guard in read.guards:
             low, high = ends.get(guard.index, (guard.index.lo, guard.index.hi))
@@ -58,33 +61,36 @@ class Nearest:
             i: variable(f"inside {i}", high - low + 1) + low for i, (low, high) in ends.items()
         }
         nearest = tuple(tried.get(i, i) for i in read.index)
-        besides, there = self._inlined(source, nearest), self._inlined(source, read.index)
-        if besides is None or there is None or besides & ~there:
-            return None  # nobody would have what is read besides
+        there = self._inlined(source, read.index)
+        if there is None:
+            return None
+        if below & ~there or any(i.fetched for i in nearest):  # it may be more elsewhere
+            besides = self._inlined(source, nearest)
+            if besides is None or besides & ~there:
+                return None  # nobody would have what is read besides
         return tuple(self._clamped(i, *ends[i]) if i in ends else i for i in read.index)
 
     def _inlined(self, op: Op, index: Indices) -> int | None:
         """The ids, as a bitset, of what is read where an op is computed, as far as no loop of its
         own gives it; None where that is too much to look at: pads of pads, as scans by halves have,
         are read at twice as many places with each of them."""
-        found, read_by = self.found, dict[tuple[int, Indices], list[tuple[Op, Indices]]]()
-        waiting = [(op, index)]
+        found, seen = self.found, len(self.found)
+        waiting: list[tuple[Op, Indices, list[tuple[Op, Indices]] | None]] = [(op, index, None)]
         while waiting:
-            one, at = waiting[-1]
-            if (one.id, at) in found:
-                waiting.pop()
-            elif (known := read_by.pop((one.id, at), None)) is not None:
-                waiting.pop()
+            one, at, known = waiting.pop()
+            if known is not None:  # all that it reads was looked at
                 bits = 1 << one.id
                 for other, there in known:
                     bits |= found[other.id, there]
                 found[one.id, at] = bits
-            elif len(found) + len(read_by) > MOST_PLACES:
-                return None
-            else:
+            elif (one.id, at) not in found:
+                if seen > MOST_PLACES:
+                    return None
+                seen += 1
                 ends = one.opcode == "parameter" or needs_stage(one)
-                read_by[one.id, at] = [] if ends else inlined_reads(one, at)
-                waiting += read_by[one.id, at]
+                known = [] if ends else inlined_reads(one, at)
+                waiting.append((one, at, known))
+                waiting += [(other, there, None) for other, there in known]
         return found[op.id, index]
 
     def _is_loaded(self, op: Op, index: Indices) -> bool:
@@ -98,16 +104,6 @@ class Nearest:
             [read] = reads(op, index)
             op, index = op.operands[read.operand], read.index
 
-    def _is_owned(self, op: Op) -> bool:
-        """Whether a value is computed from what its owners alone may read."""
-        found, wanted = set[int](), [op] if self.sources.owned else []
-        while wanted:
-            one = wanted.pop()
-            if one.id not in found:
-                found.add(one.id)
-                wanted += () if needs_stage(one) else one.operands
-        return not found.isdisjoint(self.sources.owned)
-
     def _clamped(self, index: Index, low: int, high: int) -> Index:
         index = self.named((index,))[0]
         key = "clamped", index, low, high
@@ -120,3 +116,14 @@ class Nearest:
         value = infix("-", value, low) if low else value
         name = self.known.integer(key, "inside", value, self.known.depth_of((index,)))
         return variable(name, high - low + 1) + low
+
+
+def _below(op: Op) -> int:
+    """The ids, as a bitset, of all that an op is computed from, wherever it is read."""
+    found, wanted = 0, [op]
+    while wanted:
+        one = wanted.pop()
+        if not found >> one.id & 1:
+            found |= 1 << one.id
+            wanted += () if needs_stage(one) else one.operands
+    return found

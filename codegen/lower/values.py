@@ -126,23 +126,24 @@ class Values:
         found = self.writer.find((op.id, index))
         if found is not None:
             return found
-        places: list[Fetched] = []
+        if any(i.fetched for i in index):
+            places: list[Fetched] = []
 
-        def noted(place: Fetched) -> Fetched:
-            places.append(place)
-            return place
+            def noted(place: Fetched) -> Fetched:
+                places.append(place)
+                return place
 
-        for i in index:
-            replaced(i, noted)
-        for place in places:
-            if not place.name and self.writer.find(place) is None:
-                yield place.op, place.at
-                self._fetched(place)
-        named = self.named(index)
-        if named != index:
-            value, depth = yield op, named
-            self.writer.chain[depth].memo[op.id, index] = value
-            return value, depth
+            for i in index:
+                replaced(i, noted)
+            for place in places:
+                if not place.name and self.writer.find(place) is None:
+                    yield place.op, place.at
+                    self._fetched(place)
+            named = self.named(index)
+            if named != index:
+                value, depth = yield op, named
+                self.writer.chain[depth].memo[op.id, index] = value
+                return value, depth
         memory = self.sources.stored(op, index)
         if memory is not None:
             value, depth = memory

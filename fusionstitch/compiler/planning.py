@@ -32,6 +32,10 @@ from fusionstitch.tuning.tuned import NOTHING, Tuned
 
 logger = logging.getLogger(__name__)
 
+#: What makes the kernel of a pattern, and what code generation says of kernels by `Pattern.key`.
+Make = Callable[[Pattern, CodegenOptions], Draft | Looped]
+Facts = dict[str, KernelFacts | Verdict]
+
 
 class GraphPlanner:
     """Plans one graph: `plan` is the best one, at first by the scores alone.
@@ -57,6 +61,9 @@ class GraphPlanner:
         self._drafts = {} if drafts is None else drafts
         #: by `Pattern.key`, with the pattern that it is of: its names are in the text
         self._known: dict[str, tuple[Pattern, Draft | Looped]] = {}
+        #: what was said of structures: of the first kernel of each, and of the fastest. The graph
+        #: with copies has most of them again, and the answer depends on nothing else
+        self._said: tuple[Facts, Facts] = {}, {}
         self.device, self.options, self.tuned, self.in_loop = device, options, tuned, in_loop
         plan = partial(
             Planner,
@@ -111,7 +118,7 @@ class GraphPlanner:
 
     def _inspect(self, pattern: Pattern) -> KernelFacts | Verdict:
         """What the kernel of a pattern would do; it is kept."""
-        return self._ask(pattern, self._draft)
+        return self._ask(pattern, self._draft, self._said[0])
 
     def _compare(self, pattern: Pattern) -> KernelFacts | Verdict:
         """The same of the fastest kernel, which is kept instead."""
@@ -121,11 +128,14 @@ class GraphPlanner:
             own = known if of == pattern else None
             return compared(own or self._draft(pattern, settings), self.device)
 
-        return self._ask(pattern, fastest)
+        return self._ask(pattern, fastest, self._said[1])
 
-    def _ask(
-        self, pattern: Pattern, make: Callable[[Pattern, CodegenOptions], Draft | Looped]
-    ) -> KernelFacts | Verdict:
+    def _ask(self, pattern: Pattern, make: Make, said: Facts) -> KernelFacts | Verdict:
+        if pattern.key not in said:
+            said[pattern.key] = self._answer(pattern, make)
+        return said[pattern.key]
+
+    def _answer(self, pattern: Pattern, make: Make) -> KernelFacts | Verdict:
         check()
         settings = self.tuned.settings(pattern, self.options)
         try:
