@@ -85,7 +85,7 @@ def settle(graph: Graph, choice: Choice, settings: Settings, way: Way, watch: Wa
     plan = done("schedule", planned(choice, device))
     plan = done("limits", _within_limits(graph, plan, way))
     plan = done("walks", with_walks(plan, _written(graph, plan)))
-    plan = done("functions", with_functions(plan))
+    plan = done("functions", with_functions(graph, plan))
     layout = done("memory", plan_layout(graph, plan, device.shared_per_block, options.sharing))
     asked = choice.blocks, choice.blocks_per_sm
     plan = done("residency", made_resident(plan, layout.total, device, *asked))

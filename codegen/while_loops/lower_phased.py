@@ -314,9 +314,7 @@ class PhasedLowering:
             owned=read_by_owners(graph, pairs(graph, plan)),
         )
         worker = self.worker()
-        context = Context(
-            plan, memory, self.numerics, self.int, self.writer, worker=worker, repeated=True
-        )
+        context = Context(plan, memory, self.numerics, self.int, self.writer, worker=worker)
         with self.writer.forgetting():
             KernelEmitter(context).phases(self.barrier)
 
