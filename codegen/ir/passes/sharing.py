@@ -25,10 +25,6 @@ from fusionstitch.codegen.ir.statements import Body, Function, Group, Invoke, Le
 from fusionstitch.codegen.ir.types import PointerTo, index_type
 from fusionstitch.codegen.ir.walk import declared, mapped, mentions, statements, with_bodies
 
-#: Functions that are alike from which on there is one for them. Two small ones save no time to
-#: compile, but what the compiler would keep for them in registers from before a grid barrier:
-#: layer norm forward and backward took 43.5 instead of 44.6 us on an H200.
-FEWEST = 2
 #: Constants inside addresses in which functions that become one may differ.
 MOST_PLACES = 8
 
@@ -51,7 +47,7 @@ def share_functions(kernel: Lowered, names: Names) -> Lowered:
     calls: dict[str, tuple[str, tuple[Number, ...]]] = {}
     for some in alike.values():
         places = _differing([numbers[one.name] for one in some])
-        if len(some) < FEWEST or len(places) > MOST_PLACES:
+        if len(some) == 1 or len(places) > MOST_PLACES:
             alone |= {one.name: one for one in some}
             continue
         shared.append(_with_places(some, places, numbers))
