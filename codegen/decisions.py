@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.dots.groups import tile_dots
 from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.loops.caching import cache_values
@@ -106,6 +107,10 @@ def _stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
     stages = _found_stages(graph, stream, settings)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
+    for stage in stages:
+        part_of = annotations_of(stage.op).part_of
+        if part_of is not None:
+            stage.share = settings.splits[part_of].share
     return stages
 
 

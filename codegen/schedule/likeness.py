@@ -72,7 +72,8 @@ class _Kind:
         for op in _expression(stage):
             if op is stage.op or op.id in stage.inlined:
                 operands = tuple(map(self.number, op.operands))
-                yield self.number(op), op.opcode, operands, annotations_of(op), *self.told(op)
+                known = replace(annotations_of(op), part_of=None)
+                yield self.number(op), op.opcode, operands, known, *self.described(op)
             else:
                 yield self.number(op), op.opcode, op.dtype  # which is what statements call it
         yield stage.optional, self.written.get(stage.op.id, 0)
@@ -80,7 +81,7 @@ class _Kind:
         for cut in stage.cuts:
             yield self.written.get(cut.output.id, 0), tuple(map(_attributes, cut.ops))
 
-    def told(self, op: Op) -> tuple[Hashable, ...]:
+    def described(self, op: Op) -> tuple[Hashable, ...]:
         """What an op says besides."""
         if op.opcode in _ADDRESSED:
             return (op.dtype,)
