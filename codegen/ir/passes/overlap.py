@@ -68,7 +68,9 @@ def load_early(kernel: Lowered, names: Names) -> Lowered:
         if not isinstance(loop, For):
             return [], loop
         constant = {name: kind for name, kind in types.items() if name in inputs}
-        return load_ahead(loop, constant, (kernel.block, kernel.grid), names.new, behind=alone)
+        return load_ahead(
+            loop, constant, (kernel.block, kernel.grid), names.new, after_barrier=alone
+        )
 
     return with_loops(kernel, new)
 
@@ -90,16 +92,16 @@ def load_ahead(
     types: Types,
     threads: tuple[int, int],
     named: Callable[[str], str],
-    behind: bool = False,
+    after_barrier: bool = False,
 ) -> tuple[list[Statement], For]:
     """What comes before a loop, and the loop, whose iterations load buffers at places that only the
     number of the iteration changes: what they read after a barrier where they begin, and what the
     next one reads before its first barrier after their own first one. Where barriers are placed
-    later, all is taken to be read `behind` one, and is loaded by the iteration before."""
-    walk = Walk(loop, types, threads, named, loop.variable, behind=behind)
+    later, all is taken to be read `after_barrier`, and is loaded by the iteration before."""
+    walk = Walk(loop, types, threads, named, loop.variable, after_barrier=after_barrier)
     walk.once()
     walk.name_sites(MOST_AHEAD, "ahead")
-    if behind:
+    if after_barrier:
         first, ahead = _loaded_before(walk, loop)
     else:
         first, ahead = [], walk.loads("on its way while threads meet")

@@ -59,7 +59,7 @@ class Walk:
     """Goes through a loop's statements: at first to find the sites, in their order, then once more
     to read what some of them hold. Where the number of an iteration is called `turn`, sites are
     those that it changes and that stand after its first barrier, or (`early`) before it; else
-    those that nothing changes. They are loads, or `stores`. All stand `behind` a barrier where
+    those that nothing changes. They are loads, or `stores`. All stand `after_barrier` where
     barriers are placed later."""
 
     def __init__(
@@ -72,10 +72,15 @@ class Walk:
         *,
         early: bool = False,
         stores: bool = False,
-        behind: bool = False,
+        after_barrier: bool = False,
     ):
         self.loop, self.types, self.named, self.turn = loop, types, named, turn
-        self.early, self.stores, self.behind, self.met = early, stores, behind, behind
+        self.early, self.stores, self.after_barrier, self.met = (
+            early,
+            stores,
+            after_barrier,
+            after_barrier,
+        )
         nodes = list(every(loop.body))
         #: the numbers of the thread and its block as integers that may become negative (those of
         #: the hardware have no sign), as wide as others in the loop
@@ -112,7 +117,7 @@ class Walk:
 
     def once(self) -> For | While:
         """The loop, whose iterations read what is held by now."""
-        self.number, self.met = 0, self.behind
+        self.number, self.met = 0, self.after_barrier
         return replace(self.loop, body=self.body(self.loop.body, Frame(dict(self.start))))
 
     def body(self, body: Iterable[Statement], frame: Frame) -> tuple[Statement, ...]:

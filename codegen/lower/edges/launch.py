@@ -1,4 +1,4 @@
-"""Inputs and outputs of the kernel: global memory, behind a launch."""
+"""Inputs and outputs of the kernel: global memory, after a launch."""
 
 from __future__ import annotations
 

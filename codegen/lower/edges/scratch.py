@@ -1,4 +1,4 @@
-"""Values of other groups: global memory, behind a barrier of the grid. Those that are outputs lie
+"""Values of other groups: global memory, after a barrier of the grid. Those that are outputs lie
 there already, others in the kernel's scratch.
 """
 

@@ -1,4 +1,4 @@
-"""Values of another nest of the group: shared memory, behind a barrier of the block. Their tile has
+"""Values of another nest of the group: shared memory, after a barrier of the block. Their tile has
 those of its grid points.
 """
 
