@@ -102,7 +102,7 @@ class Access:
         #: the names of the shared memory that partial results of a stage are exchanged through
         self.exchanges: dict[Stage, str] = {}
 
-    def open_rooms(self) -> None:
+    def declare_exchanges(self) -> None:
         """Declares the shared memory that the nest's threads exchange partial results through."""
         for exchange, slot in self.memory.exchanges.items():
             if exchange.nest is not self.plan:
