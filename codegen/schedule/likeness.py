@@ -14,10 +14,12 @@ from itertools import chain
 from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.index_maps.index import (
     Index,
+    Quotient,
+    Remainder,
+    Term,
     Var,
     linearize,
     substituted,
-    text_parts,
     variable,
 )
 from fusionstitch.codegen.index_maps.maps import Indices
@@ -163,5 +165,13 @@ def _attributes(op: Op) -> Hashable:
 
 
 def _frame(index: Index) -> Hashable:
-    """The text of an index without its constants."""
-    return tuple("#" if isinstance(part, int) else part for part in text_parts(index))
+    """What an index is made of, but for its constants."""
+    terms = sorted(index.terms, key=lambda one: -abs(one[1]))
+    rest = (index.const > 0) - (index.const < 0)
+    return tuple((_part(term), factor > 0, abs(factor) == 1) for term, factor in terms), rest
+
+
+def _part(term: Term) -> Hashable:
+    if isinstance(term, (Quotient, Remainder)):
+        return type(term), _frame(term.base)
+    return term.name  # places that the data decides have none yet: they are looked at by themselves
