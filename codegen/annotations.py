@@ -27,15 +27,15 @@ class Annotations:
             looks at all of them (`rewrite/scatter_sums.py`)
         counts: of a parameter that lies nowhere: the integer that it holds, such as the number of
             an iteration (`while_loops/trips.py`) or the first row of a block (`dealt.py` there)
-        share: of partial sums that have a part of the device to themselves, which share of it
-            (`schedule/shares.py`)
+        part_of: of partial sums that have a part of the device to themselves: the number of the sum
+            that was split into them, in the region before that (`schedule/split.py`)
     """
 
     rounded: bool = False
     alike: bool = False
     matches: bool = False
     counts: Index | None = None
-    share: float | None = None
+    part_of: int | None = None
 
 
 NOTHING = Annotations()
@@ -51,6 +51,12 @@ class _Annotated(Op):
 def annotations_of(op: Op) -> Annotations:
     """What is known of the value of an op."""
     return op.annotations if isinstance(op, _Annotated) else NOTHING
+
+
+def alike_but_for_parts(one: Op, other: Op) -> bool:
+    """Whether the same is known of two values, partial sums of one sum or of several."""
+    first, second = (replace(annotations_of(op), part_of=None) for op in (one, other))
+    return first == second
 
 
 def annotated(op: Op, **known: Any) -> Op:

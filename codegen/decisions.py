@@ -6,9 +6,11 @@ what a region cannot have on a way is a CodegenError.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.dots.groups import tile_dots
 from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.loops.caching import cache_values
@@ -86,7 +88,7 @@ def settle(graph: Graph, choice: Choice, settings: Settings, way: Way, watch: Wa
     plan = done("schedule", planned(choice, device))
     plan = done("limits", _within_limits(graph, plan, way))
     plan = done("walks", with_walks(plan, _written(graph, plan)))
-    plan = done("functions", with_functions(plan))
+    plan = done("functions", with_functions(plan, _buffers(graph, plan)))
     layout = done("memory", plan_layout(graph, plan, device.shared_per_block, options.sharing))
     asked = choice.blocks, choice.blocks_per_sm
     plan = done("residency", made_resident(plan, layout.total, device, *asked))
@@ -106,6 +108,10 @@ def _stages(graph: Graph, stream: Stream, settings: Settings) -> list[Stage]:
     stages = _found_stages(graph, stream, settings)
     if not stages:
         raise CodegenError(f"Region {graph.name} computes nothing: there is no kernel to write.")
+    for stage in stages:
+        part_of = annotations_of(stage.op).part_of
+        if part_of is not None:
+            stage.share = settings.splits[part_of].share
     return stages
 
 
@@ -150,6 +156,12 @@ def _choice(graph: Graph, groups: Sequence[Group], settings: Settings) -> Choice
 def _written(graph: Graph, plan: KernelPlan) -> set[int]:
     """The ids of the ops whose values go to global memory."""
     return {op.id for op in graph.root.operands} | {s.op.id for s in global_values(plan)}
+
+
+def _buffers(graph: Graph, plan: KernelPlan) -> Counter[int]:
+    """How many buffers of global memory a value is stored to, by op id: outputs, or scratch."""
+    outputs = Counter(op.id for op in graph.root.operands)
+    return outputs + Counter(dict.fromkeys(_written(graph, plan) - outputs.keys(), 1))
 
 
 def _within_limits(graph: Graph, plan: KernelPlan, way: Way) -> KernelPlan:

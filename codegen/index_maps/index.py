@@ -344,7 +344,8 @@ def renamed(index: Index, names: Mapping[str, str]) -> Index:
         if isinstance(term, Var):
             return Var(names.get(term.name, term.name), term.extent)
         if isinstance(term, Fetched):
-            return replace(term, at=tuple(renamed(i, names) for i in term.at))
+            at, name = tuple(renamed(i, names) for i in term.at), names.get(term.name, term.name)
+            return replace(term, at=at, name=name)
         return replace(term, base=renamed(term.base, names))
 
     terms = [(new(term), coefficient) for term, coefficient in index.terms]

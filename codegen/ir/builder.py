@@ -156,7 +156,7 @@ class Writer:
         repeats = any(isinstance(opened.frame, (For, While)) for opened in between)
         return floor if repeats else max(known, self.pinned_depth)
 
-    def behind(self, depth: int) -> int:
+    def inside_condition(self, depth: int) -> int:
         """The same depth, or that of the frame right inside that runs conditionally."""
         conditional = depth < self.depth and self.chain[depth + 1].pinned
         return depth + 1 if conditional else depth

@@ -49,9 +49,8 @@ class Elements:
     def __mod__(self, divisor: int) -> Elements:
         if self.first // divisor == self.last // divisor:
             return Elements(self.first % divisor, self.steps)
-        if all(step % divisor == 0 for step, _ in self.steps):
-            return Elements(self.first % divisor)
-        return between(0, divisor - 1)
+        common = math.gcd(divisor, *(step for step, _ in self.steps))
+        return _joined(self.first % common, ((common, divisor // common),))
 
     def below(self, limit: int) -> Elements:
         """Those that may be less than a limit; all of them where that is not known."""

@@ -215,6 +215,6 @@ def element(array: str, at: Index) -> Element:
     return Element(Name(array), Integer(at))
 
 
-def behind(buffer: Expr, at: Index) -> Expr:
+def pointer_at(buffer: Expr, at: Index) -> Expr:
     """A pointer `at` elements after a buffer's begin."""
     return Infix("+", (buffer, Integer(at)))

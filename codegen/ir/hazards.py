@@ -94,7 +94,7 @@ class Placing(Protocol):
         """Adds a barrier before one of the statements that were walked through so far, and says
         before which; None if there is none that it may stand before."""
 
-    def behind(self, way: tuple[Spot, ...], missing: Missing) -> bool:
+    def after(self, way: tuple[Spot, ...], missing: Missing) -> bool:
         """Adds a barrier after a statement, or after one of those around it: `way` leads there
         from a loop's frame. False if there is none that it may stand after."""
 
@@ -219,7 +219,7 @@ class _Walk:
             one = body[number]
             met = now.pending
             if number in added:
-                met = met.behind(added[number], self.clustered)
+                met = met.after(added[number], self.clustered)
             self.frame = id(body)
             if id(one) in quiet or self.is_silent(one, now.here):
                 if met is not now.pending:
@@ -246,7 +246,7 @@ class _Walk:
             number, now = number + 1, Before(pending, here)
         self.frame, self.way, self.place = frame, way, place
         if number in added:
-            return now.pending.behind(added[number], self.clustered)
+            return now.pending.after(added[number], self.clustered)
         return now.pending
 
     def statement(self, one: Statement, pending: Pending, here: Alike) -> Pending:
@@ -332,12 +332,12 @@ class _Walk:
 
     def event(self, event: Access | Barrier, pending: Pending, at: Statement) -> Pending:
         if isinstance(event, Barrier):
-            return pending.behind(event, self.clustered)
+            return pending.after(event, self.clustered)
         while (found := pending.conflict(event)) is not None:
             if self.found is None:  # no variable holds it, or its traceback would hold itself
                 raise Missing(found[0], event, found[1], at)
             self.found.append(Missing(found[0], event, found[1], at))
-            pending = pending.behind(found[0], self.clustered)
+            pending = pending.after(found[0], self.clustered)
         if self.placing is not None:
             self.note_way(event)
         return pending.and_then(event)
@@ -402,7 +402,7 @@ class _Walk:
         assert self.placing is not None
         for whole in reversed(self.ways[missing.before].values()):
             way = _within(body, whole)
-            if self.placing.behind(way, missing):
+            if self.placing.after(way, missing):
                 self.known.forget(id(way[-1].body))
                 return True
         return False

@@ -124,8 +124,8 @@ class Ownership:
         length, ends = self._number(start.operands[1]), [stop]
         if _is_minimum(stop):
             ends = list(stop.arguments)
-        behind = [e.operands[1] for e in ends if _is(e, "+") and e.operands[0] == start]
-        found = [number for e in behind if (number := self._number(e)) is not None]
+        added = [e.operands[1] for e in ends if _is(e, "+") and e.operands[0] == start]
+        found = [number for e in added if (number := self._number(e)) is not None]
         return length is not None and any(number <= length for number in found)
 
     def _values(self, digit: Digit) -> int:

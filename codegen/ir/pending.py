@@ -17,21 +17,21 @@ from fusionstitch.codegen.ir.statements import Barrier
 
 @dataclass(frozen=True)
 class Past:
-    """An access, and the widest barrier after it of those that do not settle it for good."""
+    """An access, and the widest barrier since then of those that do not settle it for good."""
 
     access: Access
-    behind: Barrier | None = None
+    since: Barrier | None = None
 
     def __hash__(self) -> int:
         return self._number
 
     @cached_property
     def _number(self) -> int:
-        return hash((self.access, self.behind))
+        return hash((self.access, self.since))
 
     def settles(self, needed: Barrier) -> bool:
         """Whether the barrier that must lie after it is there."""
-        return self.behind is not None and covers(self.behind, needed)
+        return self.since is not None and covers(self.since, needed)
 
     def met(self, barrier: Barrier) -> Past | None:
         """The same after a barrier; None if nothing can come too early any more."""
@@ -39,7 +39,7 @@ class Past:
         among = Scope.CLUSTER if shared else self.access.area.among
         if spans(barrier.scope, among):
             return None
-        if not shared or (self.behind is not None and covers(self.behind, barrier)):
+        if not shared or (self.since is not None and covers(self.since, barrier)):
             return self
         if barrier.scope is Scope.TEAM and barrier.threads != self.access.threads:
             return self  # others than those that it is for
@@ -108,7 +108,7 @@ class Pending:
                 of.setdefault(found.access.area.buffer, {})[found] = None
         return Pending(of)
 
-    def behind(self, barrier: Barrier, clustered: bool) -> Pending:
+    def after(self, barrier: Barrier, clustered: bool) -> Pending:
         """What is pending after a barrier. Only in a kernel of clusters can an access to shared
         memory still be of interest that all threads of the block are done with."""
         if barrier.scope is Scope.GRID:

@@ -103,11 +103,11 @@ def _if(one: If, depth: int) -> Iterator[str]:
 def _for(loop: For) -> str:
     name = loop.variable
     unroll = {0: "", ALL: "FS_UNROLL "}.get(loop.unroll, f"FS_UNROLL_BY({loop.unroll}) ")
-    compare, turn = "<", f"++{name}" if loop.step == 1 else f"{name} += {loop.step}"
+    compare, advance = "<", f"++{name}" if loop.step == 1 else f"{name} += {loop.step}"
     if loop.down:
-        compare, turn = ">=", f"--{name}"
+        compare, advance = ">=", f"--{name}"
     first = f"{type_text(loop.type)} {name} = {spell(loop.start)}"
-    return f"{unroll}for ({first}; {name} {compare} {spell(loop.stop)}; {turn})"
+    return f"{unroll}for ({first}; {name} {compare} {spell(loop.stop)}; {advance})"
 
 
 def _let(one: Let) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusionstitch.codegen.text.types import C_TYPES, c_type, members_of, record_bytes
@@ -125,6 +126,8 @@ class PointerTo:
 Type = Scalar | IndexType | Record | VectorOf | Raw | PointerTo
 
 INT, LONG = IndexType(32), IndexType(64)
+#: The largest number that an index of 32 bits holds.
+_MOST = 2**31 - 1
 BOOL, FLOAT, WORD = Scalar("pred"), Scalar("f32"), Scalar("u32")
 #: Scalars that are integers wide enough for indices.
 INTEGERS = frozenset({INT, LONG, Scalar("s32"), Scalar("s64"), WORD})
@@ -150,3 +153,8 @@ def _record(dtype: str) -> Record | None:
     members = [computed(member) for member in members_of(dtype)]
     scalars = tuple(one for one in members if isinstance(one, Scalar))
     return Record(scalars) if scalars else None
+
+
+def index_type(values: Iterable[int]) -> IndexType:
+    """The narrowest type that holds these numbers."""
+    return INT if all(abs(value) <= _MOST for value in values) else LONG

@@ -13,7 +13,6 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.loops.axes import GroupAxes
 from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, form_of
 from fusionstitch.codegen.rewrite.extents import is_strided
@@ -202,7 +201,7 @@ class Group:
         (inside,) = columns
         rest = [leaf for leaf in grid if leaf not in inside]
         fits = LEAST_COLUMNS <= self.axes.size(list(inside)) <= MOST_COLUMNS
-        filled = self.device.sm_count * min(annotations_of(s.op).share or 1.0 for s in sums)
+        filled = self.device.sm_count * min(s.share or 1.0 for s in sums)
         return rest if fits and self.axes.size(rest) >= int(filled) else grid
 
     def _columns(self, stage: Stage) -> list[int]:
@@ -456,7 +455,7 @@ def _known_figures(device: Device) -> dict[bytes, Figures]:
 def _parted(left: Group, right: Group) -> bool:
     """Whether `right` adds up sums of columns that `left` has spread over its share of the blocks:
     in one group the columns would take the place of the parts."""
-    spread = {s for s in left.stages if annotations_of(s.op).share is not None}
+    spread = {s for s in left.stages if s.share is not None}
     return bool(spread) and any(p in spread for stage in right.stages for p, _ in stage.reads)
 
 

@@ -90,7 +90,7 @@ class Stage:
     stage without `inner` computes on the way, each with the index that it is first met at. An
     optional stage only caches a value its readers could recompute; the others that are `whole` are
     never recomputed, wherever they are read. `cuts` are the outputs that are part of its value, and
-    those that it is a piece of.
+    those that it is a piece of. Partial sums may have a `share` of the device to themselves.
     Stages of equal `form` are alike but for which values and inputs they read.
     """
 
@@ -107,6 +107,7 @@ class Stage:
     inlined: frozenset[int] = frozenset()
     specials: list[tuple[Op, Indices]] = field(default_factory=list)
     form: int = -1
+    share: float | None = None
 
     @functools.cached_property
     def is_reduction(self) -> bool:

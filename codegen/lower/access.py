@@ -43,12 +43,12 @@ from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.context import Context
+from fusionstitch.codegen.lower.edges import EDGES, edge_of
 from fusionstitch.codegen.lower.guards import holds
 from fusionstitch.codegen.lower.known import Known, Located, Placed, Sources
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.schedule.walk import POINT, TILE
-from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
 
 
@@ -89,7 +89,9 @@ class Access:
         self.points: Expr = Name(site.points) if site.points else number(group.grid_points)
         self.shared_names = site.shared_names
         #: the stages that the loops of this group read whole, by op id
-        self.whole = {p.op.id: p for s in group.group.stages for p, _ in s.reads}
+        self.whole: Mapping[int, Stage] = {
+            p.op.id: p for s in group.group.stages for p, _ in s.reads
+        }
         self.digits = Digits(group.group, self.nest, group.points)
         #: whether the rows are walked from the last one on
         self.turned = group.backward and bool(self.nest.placed(Place.CARRY))
@@ -100,7 +102,7 @@ class Access:
         #: the names of the shared memory that partial results of a stage are exchanged through
         self.exchanges: dict[Stage, str] = {}
 
-    def open_rooms(self) -> None:
+    def declare_exchanges(self) -> None:
         """Declares the shared memory that the nest's threads exchange partial results through."""
         for exchange, slot in self.memory.exchanges.items():
             if exchange.nest is not self.plan:
@@ -163,34 +165,46 @@ class Access:
             yield
 
     def store(self, stage: Stage, value: Expr, conditions: Sequence[Expr | None]) -> None:
-        """Writes a stage's value wherever it is wanted: outputs, scratch, shared memory."""
+        """Stores a stage's value for all that read it elsewhere."""
         op, index = stage.op, self.digits.index(stage)
         condition = all_of(conditions)
-        stored = self.stores(stage)
-        stores = self._written(op, linearize(index, op.dims), value, condition) if stored else []
-        if stage in self.memory.shared:
-            stores.append(Store(self.shared_names[stage], self._shared_address(stage), value))
+        stores = [one for edge in EDGES for one in edge.store(self, stage, value, condition)]
         self._guarded_stores(condition, stores)
-        if stored:
+        if self.stores(stage):
             self._store_parts(op, index, value, condition)
         for cut in stage.cuts:
             address, guards = cut.place(index, op)
             inside = all_of([condition, holds(guards) if guards else None])
             lane = {self.vector.lane} if self.vector else set()
             whole = not any(lane & guard.index.variables for guard in guards)
-            stores = self._written(cut.output, address, value, inside, whole)
+            buffers = self.memory.written(cut.output)
+            stores = self._written(buffers, cut.output, address, value, inside, whole)
             self._guarded_stores(inside, stores)
             self._store_parts(cut.output, delinearize(address, cut.output.dims), value, inside)
 
-    def _written(
-        self, op: Op, address: Index, value: Expr, condition: Expr | None, whole: bool = True
+    def stored_to(
+        self, buffers: Sequence[str], stage: Stage, value: Expr, condition: Expr | None
     ) -> list[Store]:
-        """The statements that write a value to the buffers of `op`. A vector, if `condition` holds
-        for the `whole` of it or for nothing of it, is written after the loop over its elements."""
+        """What stores the element of a stage to buffers of global memory, where `condition` holds.
+        A vector is stored after the loop over its elements."""
+        address = linearize(self.digits.index(stage), stage.op.dims)
+        return self._written(buffers, stage.op, address, value, condition)
+
+    def _written(
+        self,
+        buffers: Sequence[str],
+        op: Op,
+        address: Index,
+        value: Expr,
+        condition: Expr | None,
+        whole: bool = True,
+    ) -> list[Store]:
+        """The statements that write a value of `op` to buffers. A vector, if `condition` holds for
+        the `whole` of it or for nothing of it, is written after the loop over its elements."""
         value = as_stored(op, value)
         base = self.vector.base(address) if self.vector and whole else None
         stores: list[Store] = []
-        for place in self.memory.written(op):
+        for place in buffers:
             if base is None or self.vector is None:
                 stores.append(Store(place, Integer(address), value, self._copies(place)))
                 continue
@@ -221,33 +235,16 @@ class Access:
             for store in stores:
                 self.writer.add(store)
 
-    def _shared_address(self, stage: Stage) -> Expr:
-        leaves = self.group.group.in_block(stage)
-        digits = [self.digits.point, *(self.digits.of[leaf] for leaf in leaves)]
-        return Integer(linearize(digits, [self.group.points, *map(self.axes.extent, leaves)]))
-
     def stored(self, op: Op, index: Indices) -> Placed | None:
-        """How to read `op` at `index` from memory, if it lives there."""
-        if (counted := self.values.known.counted(op)) is not None:
-            return counted
-        if op.opcode == "parameter":
-            # inputs hold still: a load that does not depend on the row may precede the loop
-            return self._loaded(op, self.memory.buffer(op), index), self.values.depth_of(op, index)
-        stage = self.whole.get(op.id)
-        if stage is None:
-            return None
-        if stage in self.group.group.stages:
-            return self._stored_in_block(stage, index)
-        return self._loaded(op, self.memory.buffer(op), index), self.writer.ordered_depth
+        """How to read `op` at `index`, if it need not be computed here."""
+        edge = edge_of(self, op)
+        return edge.read(self, op, index) if edge else None
 
     def located(self, op: Op, index: Indices) -> Located | None:
         """Where the element of `op` at `index` lies, if that is in a buffer."""
-        stage = self.whole.get(op.id)
-        if op.opcode != "parameter" and (stage is None or stage in self.group.group.stages):
-            return None
-        if self.values.known.counted(op) is not None:
-            return None
-        return Located(self._buffer(self.memory.buffer(op)), linearize(index, op.dims))
+        edge = edge_of(self, op)
+        buffer = edge.buffer(self, op) if edge else ""
+        return Located(self._buffer(buffer), linearize(index, op.dims)) if buffer else None
 
     def _buffer(self, name: str) -> Expr:
         """The buffer of that name, as elements are read from it: compilers are told how those of
@@ -257,10 +254,11 @@ class Access:
             return Name(name)
         return apply(ALIGNED, Name(name))
 
-    def _loaded(self, op: Op, name: str, index: Indices) -> Expr:
+    def loaded(self, op: Op, buffer: str, index: Indices) -> Expr:
+        """What loads an element of `op` from a buffer of global memory."""
         address = linearize(index, op.dims)
-        found = self._in_vector(op, name, address) if in_range(op, index) else None
-        return as_computed(op, found or Load(self._buffer(name), Integer(address)))
+        found = self._in_vector(op, buffer, address) if in_range(op, index) else None
+        return as_computed(op, found or Load(self._buffer(buffer), Integer(address)))
 
     def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
         """Where the vectors begin that `addresses` run through, and the place in them; `addresses`
@@ -315,25 +313,6 @@ class Access:
 
     def vector_load(self, op: Op, name: str, base: Index, width: int) -> Expr:
         return LoadVector(stored(op.dtype), width, Name(name), Integer(base))
-
-    def _stored_in_block(self, stage: Stage, index: Indices) -> Placed | None:
-        if stage in self.nest.level or stage not in self.memory.shared:
-            if stage.is_reduction:
-                raise CodegenError(f"{stage.op.name} is read in its own loop at another index.")
-            return None
-        digits: list[Index] = [self.digits.point]
-        extents = [self.group.points]
-        for axis, position in zip(self.axes.dims[stage.number], index, strict=True):
-            leaves = [x for x in self.axes.set.leaves(axis) if self.axes.extent(x) != 1]
-            places = delinearize(position, [self.axes.extent(x) for x in leaves])
-            for leaf, digit in zip(leaves, places, strict=True):
-                if leaf not in self.group.group.grid:
-                    digits.append(digit)
-                    extents.append(self.axes.extent(leaf))
-                elif digit != self.digits.of[leaf]:
-                    raise CodegenError(f"{stage.op.name} is read from another tile.")
-        shared = Load(Name(self.shared_names[stage]), Integer(linearize(digits, extents)))
-        return shared, self.writer.ordered_depth
 
 
 def as_stored(op: Op, value: Expr) -> Expr:

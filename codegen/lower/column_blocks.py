@@ -18,9 +18,9 @@ from fusionstitch.codegen.ir.expressions import (
     Integer,
     Name,
     all_of,
-    behind,
     element,
     infix,
+    pointer_at,
 )
 from fusionstitch.codegen.ir.intrinsics import STORE_PACKED
 from fusionstitch.codegen.ir.statements import Assign, Call, Shared
@@ -78,7 +78,7 @@ class ColumnBlocks:
             side = 1 - side_of_rows(rows, dot)
             number = rows.column_block * self.columns + column
             part = operand_words(rows, dot, side, unit, layout.width, number)
-            to = behind(Name(place), column * layout.stride + unit * layout.width)
+            to = pointer_at(Name(place), column * layout.stride + unit * layout.width)
             given = stored(layout.element), layout.width
             writer.add(Call(STORE_PACKED, given, (to, Name(part))))
 

@@ -68,8 +68,6 @@ class Context:
     anonymous: bool = False
     #: the number of the block among those that share the tiles
     worker: Expr = BLOCK
-    #: whether it stands in a loop over iterations, whose number functions do not know
-    repeated: bool = False
 
     def label(self, op: Op) -> str:
         """What a value is called."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.dots.tile import held_results, results_per_row
 from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.index_maps.maps import Indices
-from fusionstitch.codegen.ir.expressions import Expr, Name, Number, behind, element, infix
+from fusionstitch.codegen.ir.expressions import Expr, Name, Number, element, infix, pointer_at
 from fusionstitch.codegen.ir.intrinsics import SCATTER_LANES
 from fusionstitch.codegen.ir.statements import Assign, Call
 from fusionstitch.codegen.loops.stages import Stage, body_reads
@@ -86,7 +86,7 @@ class LaneSums:
         padded = self.size(dot)
         with rows.rows():
             first: Expr = Name(partial)
-            at = behind(first, rows.row * padded) if rows.tile.rows > 1 else first
+            at = pointer_at(first, rows.row * padded) if rows.tile.rows > 1 else first
             rows.writer.add(Call(SCATTER_LANES, (lanes, padded, "FsAdd"), (at,)))
 
     @contextmanager

@@ -20,9 +20,9 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     Number,
     all_of,
-    behind,
     element,
     infix,
+    pointer_at,
 )
 from fusionstitch.codegen.ir.intrinsic import Intrinsic
 from fusionstitch.codegen.ir.intrinsics import MMA, MMA_FIRST
@@ -64,9 +64,9 @@ class TensorElements:
                 with rows.loop(half), rows.loop(rows.next):
                     function = MMA if started else MMA_FIRST
                     top = rows.step * tile.pairs * tile.lot + rows.next
-                    sums = behind(Name(name), top), behind(Name(name), top + tile.steps)
-                    upper = behind(Name(left), half * 2 * tile.rows)
-                    lower = behind(Name(right), rows.next * tile.run + half * 2)
+                    sums = pointer_at(Name(name), top), pointer_at(Name(name), top + tile.steps)
+                    upper = pointer_at(Name(left), half * 2 * tile.rows)
+                    lower = pointer_at(Name(right), rows.next * tile.run + half * 2)
                     _multiply(rows, function, dot, first, (*sums, upper, lower))
 
 
@@ -93,7 +93,10 @@ class TensorSums:
             tile = variable(rows.writer.name("n"), held // 2)
             with rows.loop(tile):
                 right = self._values_of(stage, 1 - first, tile)
-                sums = behind(Name(partial), tile * 2), behind(Name(partial), tile * 2 + held)
+                sums = (
+                    pointer_at(Name(partial), tile * 2),
+                    pointer_at(Name(partial), tile * 2 + held),
+                )
                 _multiply(rows, MMA, stage, first, (*sums, Name(weight), Name(right)))
 
     def _values_of(self, dot: Stage, side: int, tile: Index) -> str:

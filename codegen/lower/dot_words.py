@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_GROUPS
 from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.index_maps.maps import Indices
-from fusionstitch.codegen.ir.expressions import Name, Number, behind
+from fusionstitch.codegen.ir.expressions import Name, Number, pointer_at
 from fusionstitch.codegen.ir.intrinsics import MMA_ACROSS, MMA_ALONG, PACK
 from fusionstitch.codegen.ir.statements import Array, Call
 from fusionstitch.codegen.ir.types import WORD, stored
@@ -48,11 +48,11 @@ class WordElements:
             column = (lot * TENSOR_COLUMNS + rows.four) * layout.stride
             place = column + (block * tile.lanes + rows.member) * layout.width
             arguments = (
-                behind(Name(name), lot * 2),
-                behind(Name(name), lot * 2 + tile.steps),
-                behind(Name(words), upper),
-                behind(Name(words), lower),
-                behind(Name(self.blocks.places[dot]), place),
+                pointer_at(Name(name), lot * 2),
+                pointer_at(Name(name), lot * 2 + tile.steps),
+                pointer_at(Name(words), upper),
+                pointer_at(Name(words), lower),
+                pointer_at(Name(self.blocks.places[dot]), place),
             )
             rows.writer.add(Call(MMA_ALONG, (stored(layout.element), layout.words), arguments))
 
@@ -73,7 +73,7 @@ def _row_words(rows: TileRows, blocks: ColumnBlocks, dot: Stage) -> str:
     with rows.rows(), rows.loop(block):
         unit = block * rows.tile.lanes + rows.member
         part = operand_words(rows, dot, side, unit, layout.width, None)
-        to = behind(Name(name), rows.row * words + block * layout.words)
+        to = pointer_at(Name(name), rows.row * words + block * layout.words)
         writer.add(Call(PACK, (stored(layout.element), layout.width), (to, Name(part))))
     return name
 
@@ -127,11 +127,11 @@ class WordSums:
             upper = half * 2
             lower = upper + (rows.tile.pairs if floats else rows.tile.pairs // 2)
             arguments = (
-                behind(Name(partial), top),
-                behind(Name(partial), top + held),
-                behind(Name(words), upper),
-                behind(Name(words), lower),
-                behind(Name(self.blocks.places[dot]), place),
+                pointer_at(Name(partial), top),
+                pointer_at(Name(partial), top + held),
+                pointer_at(Name(words), upper),
+                pointer_at(Name(words), lower),
+                pointer_at(Name(self.blocks.places[dot]), place),
             )
             given = stored(layout.element), layout.words, layout.stride
             rows.writer.add(Call(MMA_ACROSS, given, arguments))

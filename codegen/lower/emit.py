@@ -24,14 +24,12 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
 )
 from fusionstitch.codegen.ir.types import computed
-from fusionstitch.codegen.ir.walk import every
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
 from fusionstitch.codegen.lower.context import Context
-from fusionstitch.codegen.lower.functions import Signature, shared_functions, signature
+from fusionstitch.codegen.lower.functions import Signature, signature
 from fusionstitch.codegen.lower.nest import lower_rows
 from fusionstitch.codegen.lower.tiles import lower_tile
-from fusionstitch.codegen.schedule.outlining import is_flat
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.codegen.text.source import comment
 
@@ -59,8 +57,7 @@ class KernelEmitter:
     def phases(self, between: Barrier | None) -> None:
         """Writes the phases, with a barrier between them if there is one. The statements of a whole
         kernel tell where one is needed (`ir/passes/barriers.py`)."""
-        if not self.context.repeated:
-            self._share_functions()
+        self._write_functions()
         if self.plan.cluster > 1:
             self.writer.add(Barrier(Scope.CLUSTER, why="all run before one writes to another"))
         for i, phase in enumerate(self.plan.phases):
@@ -70,22 +67,17 @@ class KernelEmitter:
                 self.writer.add(Blank())
             self._phase(phase)
 
-    def _share_functions(self) -> None:
-        """Turns groups that differ only in their tensors, and where in them they read, into calls
-        of one function."""
-        outlined = [group for group in self.plan.groups if group.outlined]
-        groups = sorted(outlined, key=is_flat, reverse=True)
-        signatures = {g: signature(g, self.memory) for g in groups}
-        bodies = {g: self._function_body(g, signatures[g]) for g in groups}
-        for group, body in bodies.items():
-            arrays = any(isinstance(one, Shared) for one in every(body))
-            signatures[group] = replace(signatures[group], shared=arrays)
-        for shared in shared_functions(bodies, signatures, self.int):
-            flat = signatures[next(iter(shared.places))].flat
-            name = self.writer.name("elementwise" if flat else "part")
-            self.functions.append(replace(shared.function, name=name))
-            for group, places in shared.places.items():
-                self._calls[group] = Invoke(name, (*signatures[group].arguments(group), *places))
+    def _write_functions(self) -> None:
+        """Writes those groups as functions that share theirs with others. The first ones of each
+        kind have the shortest names."""
+        outlined = [group for group in self.plan.groups if group.function is not None]
+        first = {group.function: group for group in reversed(outlined)}
+        for group in sorted(outlined, key=lambda g: (g is not first[g.function], g.function)):
+            given = signature(group, self.memory)
+            body = self._function_body(group, given)
+            name = self.writer.name("elementwise" if given.flat else "part")
+            self.functions.append(Function(name, given.parameters(self.int, body), body))
+            self._calls[group] = Invoke(name, given.arguments(group, body))
 
     def _function_body(self, group: GroupPlan, signature: Signature) -> tuple[Statement, ...]:
         """The statements of a function that computes one tile of a group."""

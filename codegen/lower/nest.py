@@ -24,7 +24,7 @@ def lower_rows(site: Site) -> None:
     access, writer, plan, walk = sweeps.access, sweeps.writer, sweeps.plan, sweeps.walk
     for stage in sweeps.nest.stages:
         writer.note(access.comment(stage.op))
-    access.open_rooms()
+    access.declare_exchanges()
     width = walk.width
     if width > 1:
         sweeps.element = variable(writer.name("v"), width)

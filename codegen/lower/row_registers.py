@@ -20,8 +20,8 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     Number,
     all_of,
-    behind,
     infix,
+    pointer_at,
 )
 from fusionstitch.codegen.ir.intrinsics import ANNOUNCE
 from fusionstitch.codegen.ir.statements import Array, Assign, Call, If, Let, unrolled
@@ -111,7 +111,7 @@ def _announce(sweeps: Sweeps, inputs: Sequence[Loaded], row: Index, at: Index) -
     def announce(_step: Expr | None) -> None:
         for held in inputs:
             base = substituted(held.base, dict.fromkeys(row.variables, at))
-            sweeps.writer.add(Call(ANNOUNCE, (), (behind(Name(held.name), base),)))
+            sweeps.writer.add(Call(ANNOUNCE, (), (pointer_at(Name(held.name), base),)))
 
     sweeps.run(announce)
 

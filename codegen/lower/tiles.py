@@ -25,7 +25,7 @@ def lower_tile(site: Site) -> None:
     for stage in rows.nest.stages:
         writer.note(rows.access.comment(stage.op))
     if tile.kind is not Kind.STREAM:  # which names its own
-        rows.access.open_rooms()
+        rows.access.declare_exchanges()
     team_rows = tile.team_rows
     units = -(-plan.rows // team_rows)
     limit = row_limit(rows.access, 1)

@@ -249,7 +249,7 @@ class Values:
         if not in_range(op, index):  # what asks for the place stands around it
             depth = max(depth, self.writer.ordered_depth)
         elif any(i.variables for i in index):  # a condition keeps the index inside
-            depth = self.writer.behind(depth)
+            depth = self.writer.inside_condition(depth)
         return Load(Name(self.tables[op.id]), Integer(linearize(index, op.dims))), depth
 
     def _branches(self, op: Op, index: Indices) -> Task:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.codegen.annotations import annotations_of, like
+from fusionstitch.codegen.annotations import alike_but_for_parts, like
 from fusionstitch.codegen.rewrite.factors import kept, varies
 from fusionstitch.codegen.rewrite.region import rebuilt, rewrite, with_root
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
@@ -166,7 +166,7 @@ def _split_squares(graph: Graph) -> Iterator[tuple[Op, tuple[_Parts, _Parts, Op]
             continue
         for one in split:
             alike = one.axis == two.axis and one.sums.attrs == two.sums.attrs
-            alike = alike and annotations_of(one.sums) == annotations_of(two.sums)
+            alike = alike and alike_but_for_parts(one.sums, two.sums)
             if one.values is x and alike and one.sums.dims == two.sums.dims:
                 if _waits_for(mean, one.sums):
                     yield two.sums, (one, two, mean)

@@ -110,8 +110,8 @@ class GroupPlan:
     Values of the stages `shared` lie in shared memory. Its `late` inputs are brought to L2 when a
     tile begins, so many elements of each (codegen/schedule/prefetch.py). A group that reads an
     input `again` gives each block one stretch of it, as a loop that sums rows does; a `backward`
-    one walks that from the end. One that is `outlined` is a call of a device function if others
-    have the same statements (codegen/schedule/outlining.py).
+    one walks that from the end. Those of one `function` are calls of it, as far as they have the
+    same statements (codegen/schedule/outlining.py).
     """
 
     group: Group
@@ -123,7 +123,7 @@ class GroupPlan:
     late: tuple[tuple[Op, int], ...] = ()
     again: bool = False
     backward: bool = False
-    outlined: bool = False
+    function: int | None = None
 
     @property
     def grid_points(self) -> int:

@@ -242,7 +242,8 @@ def _as_one(op: Op, chain: list[Op]) -> Op:
 
 
 def _split(op: Op, split: Split) -> list[Op]:
-    count, share = split.parts, split.share
+    count = split.parts
+    part_of = op.id if split.share < 1 else None
     rows: list[Op] = []
     if count > _extents(op)[0]:
         op = _as_one(op, rows)
@@ -264,7 +265,7 @@ def _split(op: Op, split: Split) -> list[Op]:
         for source, axis in zip(operands, axes, strict=False)
     ]
     if op.opcode == "reduce":
-        partial, place = _partial_reduce(op, sources[0], zero, axes[0], share)
+        partial, place = _partial_reduce(op, sources[0], zero, axes[0], part_of)
         init = operands[1]
     else:
         partial, place, init = _partial_dot(op, sources, axes, count, dtype), 0, zero
@@ -322,7 +323,7 @@ def _moved(dims: Iterable[int], axis: int) -> tuple[int, ...]:
     return tuple(d if d < axis else d + 1 for d in dims)
 
 
-def _partial_reduce(op: Op, source: Op, zero: Op, axis: int, share: float) -> tuple[Op, int]:
+def _partial_reduce(op: Op, source: Op, zero: Op, axis: int, part_of: int | None) -> tuple[Op, int]:
     """The reduction of each part, and the dim of its result that counts parts."""
     reduced = _moved(sorted(op.attrs["dimensions"]), axis)
     kept = [d for d in range(source.shape.rank) if d not in reduced]
@@ -336,9 +337,7 @@ def _partial_reduce(op: Op, source: Op, zero: Op, axis: int, share: float) -> tu
         called=op.called if source.dtype == op.dtype else (),
         source=op.source,
     )
-    if share < 1:
-        partial = annotated(partial, share=share)
-    return partial, kept.index(axis)
+    return annotated(partial, part_of=part_of), kept.index(axis)
 
 
 def _partial_dot(op: Op, sources: list[Op], axes: tuple[int, ...], count: int, dtype: str) -> Op:

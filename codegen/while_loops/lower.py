@@ -318,9 +318,9 @@ class Lowering(Elementwise):
         memory."""
         inside = self.flat.parameter(c.inside)
         for part in parts:
-            rooms = [n - size + 1 for n, size in zip(inside.dims, part.value.dims, strict=True)]
+            counts = [n - size + 1 for n, size in zip(inside.dims, part.value.dims, strict=True)]
             starts = self.values.named(
-                tuple(position(s, (), room) for s, room in zip(part.starts, rooms, strict=True))
+                tuple(position(s, (), count) for s, count in zip(part.starts, counts, strict=True))
             )
             for index in self.indices(part.value):
                 at = tuple(i + s for i, s in zip(index, starts, strict=True))

@@ -72,11 +72,11 @@ def write_phased(form: Phased, settings: Settings) -> Written:
 
 
 class PhasedLowering:
-    """Writes the segments of a program, for blocks with `room` bytes of shared memory. `scratch`
-    are the shapes of the kernel's own buffers, `graphs` the segments in their order."""
+    """Writes the segments of a program, for blocks of at most `limit` bytes of shared memory.
+    `scratch` are the shapes of the kernel's own buffers, `graphs` the segments in their order."""
 
-    def __init__(self, phased: Phased, numerics: str, room: int):
-        self.phased, self.numerics, self.room = phased, numerics, room
+    def __init__(self, phased: Phased, numerics: str, limit: int):
+        self.phased, self.numerics, self.limit = phased, numerics, limit
         self.shared = shared_bytes(phased)
         self.flat = phased.program.flat
         self.writer = Writer()
@@ -160,13 +160,13 @@ class PhasedLowering:
 
     def own(self, label: str, dtype: str, shape: Shape) -> str:
         """A buffer of the kernel's own, of elements of `dtype`: in shared memory if only a block
-        reads it and has room, or a cluster, each of whose blocks then has one; else in global
+        reads it and it fits, or a cluster, each of whose blocks then has one; else in global
         memory, where no others need one. `shape` says how large it is."""
         name = self.writer.name(f"{label}_scratch")
         kind = stored(dtype)
         size = shape.bytes // kind.bytes
         shared = self.phased.scope is not Scope.GRID
-        if shared and self.shared + shape.bytes <= self.room:
+        if shared and self.shared + shape.bytes <= self.limit:
             place = Shared(kind, name, self.shared, size, changes=True)
             self.writer.add(place, depth=0)
             self.shared += -(-shape.bytes // ACCESS_BYTES) * ACCESS_BYTES
@@ -226,9 +226,9 @@ class PhasedLowering:
     def move(self, one: Move) -> None:
         writer, scalars = self.writer, _Scalars(self)
         part, whole = one.source.shape, one.target.shape
-        rooms = [n - size + 1 for n, size in zip(whole.dims, part.dims, strict=True)]
+        counts = [n - size + 1 for n, size in zip(whole.dims, part.dims, strict=True)]
         starts = scalars.values.named(
-            tuple(position(s, (), room) for s, room in zip(one.starts, rooms, strict=True))
+            tuple(position(s, (), count) for s, count in zip(one.starts, counts, strict=True))
         )
         condition = all_of([scalars.values.value(op, ()) for op in one.conditions])
         threads = self.phased.block * self.phased.together
@@ -314,9 +314,7 @@ class PhasedLowering:
             owned=read_by_owners(graph, pairs(graph, plan)),
         )
         worker = self.worker()
-        context = Context(
-            plan, memory, self.numerics, self.int, self.writer, worker=worker, repeated=True
-        )
+        context = Context(plan, memory, self.numerics, self.int, self.writer, worker=worker)
         with self.writer.forgetting():
             KernelEmitter(context).phases(self.barrier)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
+from fusionstitch.codegen.schedule.outlining import without_functions
 from fusionstitch.codegen.schedule.schedule import RESIDENT_THREADS
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.scheduled import Scheduled
@@ -229,7 +230,7 @@ def _scheduled(segment: Straight, settings: Settings, device: Device, block: int
         raise CodegenError(
             f"A segment of the loop takes blocks of {scheduled.plan.block} threads, not {block}."
         )
-    return scheduled
+    return replace(scheduled, plan=without_functions(scheduled.plan))
 
 
 def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot]:

@@ -308,6 +308,14 @@ FAULTS: dict[str, Fault] = {
     "waits for none": Fault(
         kernel(*BEGIN, MAKE, over_tiles(wait((TILE + 1) % TILES, 0), USE.body[1])), NEITHER
     ),
+    "a buffer that nobody reads is written by two blocks": Fault(
+        kernel(
+            *(*BEGIN, MAKE, over_tiles(wait(TILE, 1), put("out", OWN, at("x", OWN)))),
+            over_tiles(put("between", NEXT, at("x", OWN))),
+        ),
+        NEITHER,
+        "overwrites",
+    ),
     "a tile that no block makes": Fault(
         kernel(*BEGIN, over_tiles(below(Integer(TILE), TILES - 1, *MAKE.body)), USE),
         f"until 1 have arrived at element {TILES - 1} of done, where 0 do",

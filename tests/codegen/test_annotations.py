@@ -65,7 +65,7 @@ ANNOTATED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "rounded": (lambda x: jnp.sin(x) > 0.5, (SMALL,)),
     "alike": (lambda x: x * x + 1 == (x * x + 1).max(1, keepdims=True), (ROWS,)),
     "matches": (lambda x, i: x.at[i].add(1.0), (ROWS, jax.ShapeDtypeStruct((2,), jnp.int32))),
-    "share": (lambda x, y: (x.sum(0), y.sum(0)), (ROWS, ROWS)),
+    "part_of": (lambda x, y: (x.sum(0), y.sum(0)), (ROWS, ROWS)),
 }
 
 

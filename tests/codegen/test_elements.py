@@ -56,6 +56,10 @@ def test_sums_and_multiples(one: Elements, other: Elements, number: int) -> None
     assert (one.first, one.last) == (min(members(one)), max(members(one)))
 
 
+def test_remainders_keep_what_all_are_multiples_apart_by() -> None:
+    assert members((between(0, 4) * 6 + Elements(5)) % 8) == {1, 3, 5, 7}
+
+
 @given(one=SETS, number=NUMBERS)
 def test_quotients_and_remainders_are_among_those_found(one: Elements, number: int) -> None:
     assert members(one // number) >= {a // number for a in members(one)}

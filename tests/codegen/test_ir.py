@@ -30,11 +30,11 @@ from fusionstitch.codegen.ir.expressions import (
     Pointer,
     all_of,
     apply,
-    behind,
     element,
     infix,
     least,
     number,
+    pointer_at,
 )
 from fusionstitch.codegen.ir.intrinsics import ALIGNED, MAXIMUM, MMA
 from fusionstitch.codegen.ir.printer import function, text
@@ -118,7 +118,7 @@ SPELT: tuple[tuple[Expr, str], ...] = (
     (Choice(((infix("<", A, 3), B), (B, C)), A), "a < 3 ? b : b ? c : a"),
     (infix("*", Choice(((A, B),), C), 2), "(a ? b : c) * 2"),
     (Address(A, Integer(ROW)), "&a[row]"),
-    (behind(A, ROW), "a + row"),
+    (pointer_at(A, ROW), "a + row"),
     (Pointer(FLOAT, SHARED), "(float*)shared_memory"),
     (Pointer(FLOAT, infix("+", SHARED, 64)), "(float*)(shared_memory + 64)"),
 )
@@ -172,8 +172,8 @@ PRINTED: tuple[tuple[Statement, str], ...] = (
     (StoreVector("out", Integer(ROW * 4), "v"), "fs_store_vec(out + row * 4, v);"),
     (StoreVector("out", Integer(ROW), "v", A), "if (a) fs_store_vec(out + row, v);"),
     (Fill("row", 8, A), "FS_UNROLL for (int i = 0; i < 8; ++i) row[i] = a;"),
-    (Call(MMA, (2, 1), (A, behind(B, LANE))), "fs_mma<2, 1>(a, b + lane);"),
-    (Invoke("part", (A, behind(B, LANE))), "part(a, b + lane);"),
+    (Call(MMA, (2, 1), (A, pointer_at(B, LANE))), "fs_mma<2, 1>(a, b + lane);"),
+    (Invoke("part", (A, pointer_at(B, LANE))), "part(a, b + lane);"),
     (Barrier(Scope.TEAM, 128), "fs_team_barrier<128>();"),
     (Barrier(Scope.BLOCK), "__syncthreads();"),
     (Barrier(Scope.CLUSTER, why="all run"), "fs_cluster_barrier();  // all run"),

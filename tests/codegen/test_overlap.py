@@ -22,16 +22,16 @@ def turns(*body: Statement) -> For:
     return For(INT, "turn", number(0), number(5), body=body)
 
 
-def ahead(loop: For, behind: bool = False) -> tuple[list[str], list[str]]:
+def ahead(loop: For, after_barrier: bool = False) -> tuple[list[str], list[str]]:
     """What comes before a loop whose loads of "w" are on their way, and the loop."""
     names = (f"n{number}" for number in count())
-    before, made = load_ahead(loop, {"w": FLOAT}, (32, 1), lambda _: next(names), behind)
+    before, made = load_ahead(loop, {"w": FLOAT}, (32, 1), lambda _: next(names), after_barrier)
     return text(before).splitlines(), text([made]).splitlines()
 
 
 def test_where_barriers_are_placed_later_all_is_loaded_by_the_step_before() -> None:
     loop = turns(Let(FLOAT, "y", Name("x")), used(load(TURN * 8)))
-    before, made = ahead(loop, behind=True)
+    before, made = ahead(loop, after_barrier=True)
     assert before == ["// w: on its way since the step before", "float n4;", "n4 = w[0];"]
     assert made[1:] == [
         "  const float n2 = n4;",
@@ -46,7 +46,7 @@ def test_where_barriers_are_placed_later_all_is_loaded_by_the_step_before() -> N
 
 def test_steps_load_for_themselves_what_not_all_of_them_read() -> None:
     loop = turns(If(infix("<", Name("turn"), 3), None, (used(load(TURN * 8)),)))
-    before, made = ahead(loop, behind=True)
+    before, made = ahead(loop, after_barrier=True)
     assert not before
     assert made[1:4] == [
         "  // w: on its way while threads meet",

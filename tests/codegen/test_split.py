@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fusionstitch.codegen.annotations import annotations_of
+from fusionstitch.codegen.generate import plan_kernel
 from fusionstitch.codegen.schedule.split import (
     FAR_STEPS,
     find_splits,
@@ -248,6 +249,16 @@ def test_sums_of_different_arrays_share_the_device() -> None:
     assert parts(sums[2], H200) == alone
 
 
+def test_what_share_partial_sums_have_is_said_by_the_decision() -> None:
+    b = Builder()
+    x, y = b.parameter((4096, 768)), b.parameter((4096, 768 * 3))
+    scheduled = plan_kernel(whole(b.graph(b.reduce(x, (0,)), b.reduce(y, (0,)))), H200)
+    stages = [stage for group in scheduled.plan.groups for stage in group.group.stages]
+    by_sum = {annotations_of(s.op).part_of: s.share for s in stages if s.share is not None}
+    assert by_sum == {number: split.share for number, split in scheduled.splits.items()}
+    assert sorted(by_sum.values()) == [0.25, 0.75]
+
+
 def test_sums_of_one_array_have_the_device_to_themselves() -> None:
     b = Builder()
     x = b.parameter((4096, 768))
@@ -256,7 +267,7 @@ def test_sums_of_one_array_have_the_device_to_themselves() -> None:
     assert [op.operands[0].dims[0] for op in partial] == [
         parts(op, H200) for op in graph.ops[:-1] if op.opcode == "reduce"
     ]
-    assert not any(annotations_of(op).share for op in partial)
+    assert all(annotations_of(op).part_of is None for op in partial)
 
 
 def test_a_sum_over_a_single_row_is_left_alone() -> None:

@@ -21,10 +21,10 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     Number,
     apply,
-    behind,
     element,
     infix,
     number,
+    pointer_at,
 )
 from fusionstitch.codegen.ir.intrinsics import ANNOUNCE, REDUCE_BLOCK, REDUCE_LANES, REDUCE_TEAM
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Overwriting
@@ -372,7 +372,7 @@ RIGHT: dict[str, Lowered] = {
             *(INT, "row", number(0), number(16)),
             body=(
                 let("v", LoadVector(FLOAT, 4, X, Integer(variable("row", 16) * 4)), Raw.LOADED),
-                Call(ANNOUNCE, (), (behind(X, variable("row", 16)),)),
+                Call(ANNOUNCE, (), (pointer_at(X, variable("row", 16)),)),
             ),
         )
     ),

@@ -101,3 +101,16 @@ def test_only_templates_are_parsed_by_patterns() -> None:
     }
     schedule = "fusionstitch.codegen.schedule"
     assert parsing == {f"{schedule}.parser", f"{schedule}.template"}
+
+
+def test_only_templates_are_read_as_text() -> None:
+    """What code generation knows it has in types: it looks for nothing in texts of its own."""
+    reading = {
+        name
+        for name, file in modules().items()
+        if name.startswith("fusionstitch.codegen.")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        if "re" in [getattr(node, "module", None), *(alias.name for alias in node.names)]
+    }
+    assert reading == {f"fusionstitch.codegen.schedule.{name}" for name in ("parser", "template")}

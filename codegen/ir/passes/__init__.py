@@ -15,6 +15,7 @@ from fusionstitch.codegen.ir.passes.barriers import place_barriers
 from fusionstitch.codegen.ir.passes.hoisted_loads import hold_loads
 from fusionstitch.codegen.ir.passes.overlap import load_early, store_late
 from fusionstitch.codegen.ir.passes.rolling import roll_terms
+from fusionstitch.codegen.ir.passes.sharing import share_functions
 from fusionstitch.codegen.ir.passes.vectors import gather_vectors
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.verifier import RULES, Rule, hazards, verify
@@ -46,6 +47,11 @@ class KernelPass:
 #: What a kernel is called before all passes, and passes that have names elsewhere.
 LOWERED, EARLY, VECTORS = "lowered", "early loads", "vectors"
 PASSES: tuple[KernelPass, ...] = (
+    KernelPass(
+        "shared functions",
+        "functions that do the same to other tensors become one, others the statements they are",
+        share_functions,
+    ),
     KernelPass(
         "rolled sums",
         "many terms of a sum that differ in what they read alone become a loop over that",

@@ -119,7 +119,7 @@ class _Placer:
             return None
         return number if self._add(body, number, missing) else None
 
-    def behind(self, way: tuple[Spot, ...], missing: Missing) -> bool:
+    def after(self, way: tuple[Spot, ...], missing: Missing) -> bool:
         if self.closed:
             return False
         inside = list(takewhile(lambda spot: self._fits(missing.barrier, spot.here), way))

@@ -25,25 +25,25 @@ def hold_loads(kernel: Lowered, names: Names) -> Lowered:
     """The kernel whose iterations read from registers, as far as threads have them, what each of
     them would load again."""
     assert kernel.iterations is not None
-    room, threads = kernel.iterations.registers, (kernel.block, kernel.grid)
-    return with_loops(kernel, lambda loop, types: hold(loop, types, room, threads, names.new))
+    registers, threads = kernel.iterations.registers, (kernel.block, kernel.grid)
+    return with_loops(kernel, lambda loop, types: hold(loop, types, registers, threads, names.new))
 
 
 def hold(
     loop: Loop,
     types: Types,
-    room: int,
+    registers: int,
     threads: tuple[int, int],
     named: Callable[[str], str],
 ) -> tuple[list[Statement], Loop]:
     """What comes before a loop of iterations, and the loop.
 
-    `types` are those of elements, by buffer; `room` the registers that a thread has for what it
-    holds; `threads` those of a block, and the blocks of the grid. `named` makes a name of its own.
+    `types` are those of elements, by buffer; `registers` as many as a thread has for what it holds;
+    `threads` those of a block, and the blocks of the grid. `named` makes a name of its own.
     """
     walk = Walk(loop, types, threads, named)
     walk.once()
-    walk.name_sites(room, "held")
+    walk.name_sites(registers, "held")
     before = walk.loads("what a thread reads of it in every iteration")
     if not before:
         return [], loop

@@ -68,7 +68,9 @@ def load_early(kernel: Lowered, names: Names) -> Lowered:
         if not isinstance(loop, For):
             return [], loop
         constant = {name: kind for name, kind in types.items() if name in inputs}
-        return load_ahead(loop, constant, (kernel.block, kernel.grid), names.new, behind=alone)
+        return load_ahead(
+            loop, constant, (kernel.block, kernel.grid), names.new, after_barrier=alone
+        )
 
     return with_loops(kernel, new)
 
@@ -90,16 +92,16 @@ def load_ahead(
     types: Types,
     threads: tuple[int, int],
     named: Callable[[str], str],
-    behind: bool = False,
+    after_barrier: bool = False,
 ) -> tuple[list[Statement], For]:
     """What comes before a loop, and the loop, whose iterations load buffers at places that only the
     number of the iteration changes: what they read after a barrier where they begin, and what the
     next one reads before its first barrier after their own first one. Where barriers are placed
-    later, all is taken to be read `behind` one, and is loaded by the iteration before."""
-    walk = Walk(loop, types, threads, named, loop.variable, behind=behind)
+    later, all is taken to be read `after_barrier`, and is loaded by the iteration before."""
+    walk = Walk(loop, types, threads, named, loop.variable, after_barrier=after_barrier)
     walk.once()
     walk.name_sites(MOST_AHEAD, "ahead")
-    if behind:
+    if after_barrier:
         first, ahead = _loaded_before(walk, loop)
     else:
         first, ahead = [], walk.loads("on its way while threads meet")
@@ -115,20 +117,23 @@ def _loaded_before(walk: Walk, loop: For) -> tuple[list[Statement], list[Stateme
     for the next one: those of which a thread has one element. The others they load for
     themselves."""
     first, own, later = list[Statement](), list[Statement](), list[Statement]()
-    turn, next_turn = loop.variable, walk.named(f"{loop.variable}_next")
+    iteration, next_iteration = loop.variable, walk.named(f"{loop.variable}_next")
     for site in (site for site in walk.sites if site is not None and site.name):
-        if site.elements > 1 or not _in_any_turn(site, turn):
+        if site.elements > 1 or not _in_any_iteration(site, iteration):
             own += unknown(own, loaded(site, "on its way while threads meet"))
             continue
         following = replace(site, name=walk.named(f"{site.name}_next"))
         note, array, *loads = loaded(following, "on its way since the step before")
         loads = unknown(first, loads)
-        first += [note, array, *(_in_turn(one, turn, _first) for one in loads)]
-        later += [_in_turn(one, turn, lambda v: variable(next_turn, v.extent)) for one in loads]
+        first += [note, array, *(_in_iteration(one, iteration, _first) for one in loads)]
+        later += [
+            _in_iteration(one, iteration, lambda v: variable(next_iteration, v.extent))
+            for one in loads
+        ]
         own.append(Let(site.type, site.name, Name(following.name)))
     if later:  # the last one loads its own again: a branch here would keep loads from what follows
-        last = least(loop.type, infix("+", Name(turn), 1), infix("-", loop.stop, 1))
-        own += [Let(loop.type, next_turn, last), *later]
+        last = least(loop.type, infix("+", Name(iteration), 1), infix("-", loop.stop, 1))
+        own += [Let(loop.type, next_iteration, last), *later]
     return first, own
 
 
@@ -142,7 +147,7 @@ def _load_next(
     its first barrier after their own first one."""
     walk = Walk(loop, types, threads, named, loop.variable, early=True)
     walk.once()
-    walk.sites = [s if s and _in_any_turn(s, loop.variable) else None for s in walk.sites]
+    walk.sites = [s if s and _in_any_iteration(s, loop.variable) else None for s in walk.sites]
     if _behind_barrier(loop.body, Blank()) is None:
         return [], loop
     walk.name_sites(MOST_AHEAD, "next")
@@ -151,36 +156,36 @@ def _load_next(
     loads = [one for one in found if not isinstance(one, (Note, Array))]
     if not loads:
         return [], loop
-    first = [_in_turn(one, loop.variable, _first) for one in loads]
+    first = [_in_iteration(one, loop.variable, _first) for one in loads]
     more = infix("<", infix("+", Name(loop.variable), 1), loop.stop)
-    later = If(more, body=tuple(_in_turn(one, loop.variable, _later) for one in loads))
+    later = If(more, body=tuple(_in_iteration(one, loop.variable, _later) for one in loads))
     body = _behind_barrier(walk.once().body, later)
     assert body is not None
     return [*walk.asked(found), *arrays, *first], replace(loop, body=body)
 
 
-def _in_any_turn(site: Site, turn: str) -> bool:
+def _in_any_iteration(site: Site, iteration: str) -> bool:
     """Whether all iterations come to a load, or none: where the first one does not, its place there
     may lie outside."""
     asked = (*site.conditions, *(bound.value for bound in site.bounds))
-    return all(turn not in names(one) for one in asked)
+    return all(iteration not in names(one) for one in asked)
 
 
-def _first(turn: Var) -> Index:
+def _first(iteration: Var) -> Index:
     return Index()
 
 
-def _later(turn: Var) -> Index:
-    return variable(turn.name, turn.extent) + 1
+def _later(iteration: Var) -> Index:
+    return variable(iteration.name, iteration.extent) + 1
 
 
-def _in_turn(statement: Statement, turn: str, other: Callable[[Var], Index]) -> Statement:
+def _in_iteration(statement: Statement, iteration: str, other: Callable[[Var], Index]) -> Statement:
     """A statement in another iteration."""
 
     def one(part: Any) -> Any:
         if not isinstance(part, Integer):
             return part
-        own = [v for v in part.index.variables if v.name == turn]
+        own = [v for v in part.index.variables if v.name == iteration]
         return Integer(substituted(part.index, {v: other(v) for v in own}))
 
     return mapped(statement, one)

@@ -11,7 +11,7 @@ Written out, they would take minutes to compile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -30,13 +30,11 @@ from fusionstitch.codegen.ir.statements import (
     Table,
     unrolled,
 )
-from fusionstitch.codegen.ir.types import INT, LONG, PointerTo, Raw, Record, Scalar, Type
+from fusionstitch.codegen.ir.types import PointerTo, Raw, Record, Scalar, Type, index_type
 from fusionstitch.codegen.ir.walk import declared, statements, with_bodies
 
 #: Terms from which on a loop stands for them.
 FEWEST = 4
-#: The largest number that an index of 32 bits holds.
-_MOST = 2**31 - 1
 
 Elements = Mapping[str, Scalar | Record]
 
@@ -104,7 +102,7 @@ def _loop(
     kinds: dict[str, Type] = {
         name: PointerTo(types[name], constant=True) for name in repeat.buffers
     }
-    kinds |= {name: _index(values) for name, values in repeat.places.items()}
+    kinds |= {name: index_type(map(int, values)) for name, values in repeat.places.items()}
     inside: list[Statement] = []
     for name, values in (*repeat.buffers.items(), *repeat.places.items()):
         table, kind = named(f"{name}_terms"), kinds[name]
@@ -113,10 +111,6 @@ def _loop(
         inside.append(Let(kind, name, Element(Name(table), Name(term))))
     frame = replace(unrolled(term, count), unroll=2)
     yield replace(frame, body=(*inside, replace(repeat.body, term=False)))
-
-
-def _index(values: Iterable[str]) -> Type:
-    return INT if all(abs(int(value)) <= _MOST for value in values) else LONG
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,9 @@ from fusionstitch.codegen.ir.walk import NODES, declared, every, names
 
 class Walk:
     """Goes through a loop's statements: at first to find the sites, in their order, then once more
-    to read what some of them hold. Where the number of an iteration is called `turn`, sites are
-    those that it changes and that stand after its first barrier, or (`early`) before it; else
-    those that nothing changes. They are loads, or `stores`. All stand `behind` a barrier where
+    to read what some of them hold. Where there is a name for the number of an `iteration`, sites
+    are those that it changes and that stand after its first barrier, or (`early`) before it; else
+    those that nothing changes. They are loads, or `stores`. All stand `after_barrier` where
     barriers are placed later."""
 
     def __init__(
@@ -68,14 +68,19 @@ class Walk:
         types: Mapping[str, Scalar | Record | Raw],
         threads: tuple[int, int],
         named: Callable[[str], str],
-        turn: str = "",
+        iteration: str = "",
         *,
         early: bool = False,
         stores: bool = False,
-        behind: bool = False,
+        after_barrier: bool = False,
     ):
-        self.loop, self.types, self.named, self.turn = loop, types, named, turn
-        self.early, self.stores, self.behind, self.met = early, stores, behind, behind
+        self.loop, self.types, self.named, self.iteration = loop, types, named, iteration
+        self.early, self.stores, self.after_barrier, self.met = (
+            early,
+            stores,
+            after_barrier,
+            after_barrier,
+        )
         nodes = list(every(loop.body))
         #: the numbers of the thread and its block as integers that may become negative (those of
         #: the hardware have no sign), as wide as others in the loop
@@ -84,7 +89,7 @@ class Walk:
             Let(LONG if wide else INT, named(name), hardware)
             for name, hardware in (("thread", THREAD), ("block", BLOCK))
         ]
-        self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes) - {turn})
+        self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes) - {iteration})
         for own, hardware, extent in zip(self.places, (THREAD, BLOCK), threads, strict=True):
             self.start[hardware.name] = variable(own.name, extent)
         self.read_only = _read_only(loop)
@@ -98,9 +103,9 @@ class Walk:
         named = {name for one in by for name in names(one)}
         return [place for place in self.places if place.name in named]
 
-    def name_sites(self, room: int, word: str) -> None:
+    def name_sites(self, registers: int, word: str) -> None:
         """Gives those sites that fit their names, by a word."""
-        for site in chosen_sites(self.sites, room):
+        for site in chosen_sites(self.sites, registers):
             site.name = self.named(f"{buffer_of(site.load)}_{word}")
 
     def loads(self, why: str) -> list[Statement]:
@@ -112,7 +117,7 @@ class Walk:
 
     def once(self) -> For | While:
         """The loop, whose iterations read what is held by now."""
-        self.number, self.met = 0, self.behind
+        self.number, self.met = 0, self.after_barrier
         return replace(self.loop, body=self.body(self.loop.body, Frame(dict(self.start))))
 
     def body(self, body: Iterable[Statement], frame: Frame) -> tuple[Statement, ...]:
@@ -251,9 +256,9 @@ class Walk:
 
     def _wanted(self, at: Index) -> bool:
         """Whether an access there is one of those that are looked for."""
-        if self.stores or not self.turn:
+        if self.stores or not self.iteration:
             return True
-        return self.met is not self.early and any(v.name == self.turn for v in at.variables)
+        return self.met is not self.early and any(v.name == self.iteration for v in at.variables)
 
 
 def _asked(bounds: Sequence[Let], by: Iterable[Expr]) -> tuple[Let, ...]:

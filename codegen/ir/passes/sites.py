@@ -97,13 +97,13 @@ class Site:
         return Element(Name(self.name), Integer(place))
 
 
-def chosen_sites(sites: Sequence[Site | None], room: int) -> list[Site]:
+def chosen_sites(sites: Sequence[Site | None], registers: int) -> list[Site]:
     """The sites that fit, those that save most loads first."""
     chosen: list[Site] = []
     for site in sorted(filter(None, sites), key=lambda site: (-site.saved, site.words)):
         few = site.elements <= MOST_ELEMENTS and _copies([*chosen, site]) <= MOST_COPIES
-        if site.words <= room and few:
-            room -= site.words
+        if site.words <= registers and few:
+            registers -= site.words
             chosen.append(site)
     return [site for site in sites if site in chosen and site is not None]
 

@@ -17,7 +17,6 @@ from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.order import Order, begun_early
 from fusionstitch.codegen.ir.program import Program
 from fusionstitch.codegen.ir.reach import Reach, Stuck
-from fusionstitch.codegen.ir.readers import read_in
 from fusionstitch.codegen.ir.verifier.fault import Fault
 
 
@@ -91,9 +90,8 @@ def _counters(kernel: Lowered) -> list[str]:
 
 def _memory(kernel: Lowered, counters: Sequence[str]) -> Mapping[str, str]:
     """The buffers that blocks write and read, by the memory that they lie in."""
-    read = read_in(kernel)
     own = (Memory.OUTPUT, Memory.SCRATCH)
-    found = {b.name: b.name for b in kernel.buffers if b.memory in own and b.name in read}
+    found = {b.name: b.name for b in kernel.buffers if b.memory in own}
     for one in kernel.buffers:
         if one.by is not None:
             found[one.name] = found[one.by.output] = one.by.output

@@ -1,0 +1,124 @@
+"""Functions that do the same, but for where in their buffers they read and write, become one.
+
+    part(work, x, out);              part(work, x, out, 0);
+    part_1(work - 8, y, out_1);      part(work - 8, y, out_1, 96);
+
+An optimiser step over hundreds of parameters packs hundreds of groups of loops into one launch; the
+layers of a network and the steps of an unrolled loop are phases that follow each other. Written out
+one by one they would overflow the instruction cache and take minutes to compile; as calls of a few
+functions, the code stays about as small as that of one tensor, layer or step. Which groups have a
+function is decided in the schedule (`schedule/outlining.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+from fusionstitch.codegen.ir.addresses import readdressed, written_out
+from fusionstitch.codegen.ir.expressions import Expr, Name, Number
+from fusionstitch.codegen.ir.kernel import Lowered
+from fusionstitch.codegen.ir.names import Names
+from fusionstitch.codegen.ir.renaming import under_names
+from fusionstitch.codegen.ir.statements import Body, Function, Group, Invoke, Let, Statement
+from fusionstitch.codegen.ir.types import PointerTo, index_type
+from fusionstitch.codegen.ir.walk import declared, mapped, mentions, statements, with_bodies
+
+#: Constants inside addresses in which functions that become one may differ.
+MOST_PLACES = 8
+
+#: What a call of a function becomes: that of another one with these arguments, too.
+Calls = Mapping[str, tuple[str, tuple[Number, ...]]]
+
+
+def share_functions(kernel: Lowered, names: Names) -> Lowered:
+    """The kernel with one function for all that do the same, and with what a function does where it
+    is called if no other one does that."""
+    if not kernel.functions:
+        return kernel
+    alike: dict[object, list[Function]] = {}
+    numbers: dict[str, list[str]] = {}
+    for function in kernel.functions:
+        frame, numbers[function.name] = _frame(function.body)
+        alike.setdefault((frame, function.parameters), []).append(function)
+    shared: list[Function] = []
+    alone: dict[str, Function] = {}
+    calls: dict[str, tuple[str, tuple[Number, ...]]] = {}
+    for some in alike.values():
+        places = _differing([numbers[one.name] for one in some])
+        if len(some) == 1 or len(places) > MOST_PLACES:
+            alone |= {one.name: one for one in some}
+            continue
+        shared.append(_with_places(some, places, numbers))
+        for one in some:
+            given = tuple(Number(numbers[one.name][place]) for place in places)
+            calls[one.name] = some[0].name, given
+    body = tuple(_called(kernel.body, calls, alone, names))
+    return replace(kernel, functions=tuple(shared), body=body)
+
+
+def _frame(body: Body) -> tuple[Body, list[str]]:
+    """Statements with the constants of addresses taken out, and these."""
+    numbers: list[str] = []
+
+    def taken(text: str) -> str:
+        numbers.append(text)
+        return "#"
+
+    bare = (readdressed(one, taken) for one in body)
+    return tuple(mapped(one, written_out) for one in bare), numbers
+
+
+def _differing(numbers: Sequence[Sequence[str]]) -> list[int]:
+    """Which of the constants are not the same in all functions."""
+    columns = zip(*numbers, strict=True)
+    return [place for place, values in enumerate(columns) if len(set(values)) > 1]
+
+
+def _with_places(
+    some: Sequence[Function], places: Sequence[int], numbers: Mapping[str, Sequence[str]]
+) -> Function:
+    """The first of some functions, which is told the constants in which they differ."""
+    first = some[0]
+    own = [name for _, name in first.parameters]
+    own += [name for one in statements(first.body) for name in declared(one)]
+    named = Names(own)
+    given = {place: named.new(f"at_{n}") for n, place in enumerate(places)}
+    kinds = [index_type(int(numbers[one.name][place]) for one in some) for place in places]
+    number = count()
+
+    def spelt(text: str) -> str:
+        return given.get(next(number), text)
+
+    body = tuple(readdressed(one, spelt) for one in first.body)
+    parameters = (*first.parameters, *zip(kinds, given.values(), strict=True))
+    return replace(first, parameters=parameters, body=body)
+
+
+def _called(
+    body: Body, calls: Calls, alone: Mapping[str, Function], names: Names
+) -> Iterator[Statement]:
+    """Statements with the functions that are called, or what these do."""
+    for one in body:
+        if not isinstance(one, Invoke):
+            yield with_bodies(one, lambda own: tuple(_called(own, calls, alone, names)))
+        elif one.function in alone:
+            yield from _in_place(alone[one.function], one.arguments, names)
+        else:
+            function, given = calls[one.function]
+            yield Invoke(function, (*one.arguments, *given))
+
+
+def _in_place(function: Function, arguments: Sequence[Expr], names: Names) -> Iterator[Statement]:
+    """What a function does, with variables for the integers that it is given."""
+    stands: dict[str, str] = {}
+    for (kind, name), argument in zip(function.parameters, arguments, strict=True):
+        if isinstance(argument, Name) and isinstance(kind, PointerTo):
+            stands[name] = argument.name
+        elif mentions(function.body, name):
+            stands[name] = names.new(name)
+            yield Let(kind, stands[name], argument)
+    own = (name for one in statements(function.body) for name in declared(one))
+    stands |= {name: names.new(name) for name in own if name not in stands}
+    yield from under_names(Group(function.body), stands).body
