@@ -83,7 +83,7 @@ class _Kind:
         yield stage.optional, self.written.get(stage.op.id, 0)
         yield stage in self.group.shared
         for cut in stage.cuts:
-            yield self.written.get(cut.output.id, 0), _part(cut)
+            yield self.written.get(cut.output.id, 0), _destination(cut)
 
     def described(self, op: Op) -> tuple[Hashable, ...]:
         """What an op says besides."""
@@ -160,7 +160,7 @@ def _expression(stage: Stage) -> Iterator[Op]:
                 wanted += reversed(op.operands)
 
 
-def _part(cut: Cut | Piece) -> Hashable:
+def _destination(cut: Cut | Piece) -> Hashable:
     """Which part of a value is stored, or where what it is a piece of has it."""
     if isinstance(cut, Cut):
         return tuple(map(_attributes, cut.ops))
