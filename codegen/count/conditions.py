@@ -52,7 +52,7 @@ def chance_of(condition: Condition) -> Chance:
 
     def weigh(points: Points) -> Array:
         places = tuple(
-            points[axis] if starts is None else np.searchsorted(starts, points[axis], "right") - 1
+            points[axis] if starts is None else starts.searchsorted(points[axis], "right") - 1
             for axis, starts in zip(factor.axes, factor.starts, strict=True)
         )
         found: Array = factor.weights[places]
@@ -166,7 +166,7 @@ def _shortened(part: Part, low: int, high: int) -> Factor:
         differ = moved[1:] != moved[:-1]
         if differ.ndim > 1:
             differ = differ.any(axis=tuple(range(1, differ.ndim)))
-        changes = np.flatnonzero(differ)
+        (changes,) = differ.nonzero()
         if 2 * len(changes) >= axis.extent:
             starts.append(None)
             continue

@@ -12,7 +12,7 @@ import numpy as np
 
 from fusionstitch.codegen.count.axes import Array, Axes, Axis
 from fusionstitch.codegen.count.conditions import Chance, Condition, chance_of
-from fusionstitch.codegen.count.factors import POINTS, Factor, drawn, evenly, product
+from fusionstitch.codegen.count.factors import POINTS, Factor, evenly, product
 from fusionstitch.codegen.count.values import Large, Points, Sum, Unknown, at, ends
 
 
@@ -45,7 +45,7 @@ class Executions:
         """Points that are spread evenly over the executions that the factors leave."""
         found: dict[Axis, Array] = {}
         for factor in self.factors:
-            found |= drawn(factor)
+            found |= factor.points
         for axis in self.axes:
             if axis not in found:
                 found[axis] = (evenly(axis.number) * axis.extent).astype(np.int64)

@@ -42,8 +42,14 @@ class Factor:
         """Executions over all of its axes."""
         left = self.weights
         for axis, starts in zip(reversed(self.axes), reversed(self.starts), strict=True):
-            left = left.sum(axis=-1) if starts is None else left.dot(lengths(starts, axis))
+            left = np.add.reduce(left, -1) if starts is None else left.dot(lengths(starts, axis))
         return int(left)
+
+    @cached_property
+    def points(self) -> dict[Axis, Array]:
+        """Points of its axes, as many of each combination as its weight says. All executions that
+        it leaves have the same: it never changes, and nobody changes them."""
+        return _drawn(self)
 
 
 def product(factors: list[Factor]) -> Factor | None:
@@ -77,7 +83,7 @@ def product(factors: list[Factor]) -> Factor | None:
             if own_starts is None or wanted is own_starts:
                 continue
             at = np.arange(axis.extent) if wanted is None else wanted
-            here = here.take(np.searchsorted(own_starts, at, "right") - 1, axis=place)
+            here = here.take(own_starts.searchsorted(at, "right") - 1, axis=place)
         here = spread(here, one.axes, axes)
         found = here if found is None else found * here
     assert found is not None
@@ -101,15 +107,14 @@ def lengths(starts: Array, axis: Axis) -> Array:
     return found
 
 
-def drawn(factor: Factor) -> dict[Axis, Array]:
-    """Points of a factor's axes, as many of each combination as its weight says."""
+def _drawn(factor: Factor) -> dict[Axis, Array]:
     weights = factor.weights.astype(float)
     for place, (axis, starts) in enumerate(zip(factor.axes, factor.starts, strict=True)):
         if starts is not None:
             shape = [-1 if one == place else 1 for one in range(weights.ndim)]
             weights = weights * lengths(starts, axis).reshape(shape)
-    rising = np.cumsum(weights)
-    taken = np.searchsorted(rising, evenly(factor.axes[0].number) * rising[-1], "right")
+    rising = weights.cumsum()
+    taken = rising.searchsorted(evenly(factor.axes[0].number) * rising[-1], "right")
     places = np.unravel_index(np.minimum(taken, rising.size - 1), weights.shape)
     found = {}
     for axis, starts, place in zip(factor.axes, factor.starts, places, strict=True):

@@ -121,7 +121,7 @@ def _of(factor: Factor, thread: Axis) -> list[Active]:
     else:
         rows = rows.reshape(1, -1)
     if own is not None:
-        rows = np.repeat(rows, lengths(own, thread), axis=1)
+        rows = rows.repeat(lengths(own, thread), axis=1)
     if len(rows) > SETS:
         rows, times = _fewer(rows, times)
     found = []
@@ -174,6 +174,7 @@ def distinct(addresses: Array, width: int, active: Array | None = None) -> int:
     taken = [end // SECTOR_BYTES for end in ends]
     if active is not None:
         taken = [np.where(active, one, _NOWHERE) for one in taken]
-    warps = np.sort(taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1), axis=1)
+    warps = taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1)
+    warps.sort(axis=1)
     found = int((warps[:, 1:] != warps[:, :-1]).sum()) + len(warps)
     return found if active is None else found - int((warps[:, -1] == _NOWHERE).sum())
