@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 #: Ours is better where XLA's time over ours is proven to be above 1 and likely to be above the
 #: first, and may be worse where it is likely to be below the second.
-BETTER, WORSE = 1.01, 0.98
+BETTER, WORSE = 1.01, 0.99
 #: By how much the ratio of a single pair of runs may be off.
 SINGLE = 0.05
 
