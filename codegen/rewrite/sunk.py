@@ -18,6 +18,7 @@ from functools import reduce
 from itertools import accumulate
 
 from fusionstitch.codegen.annotations import like
+from fusionstitch.codegen.rewrite.component_products import columns, product
 from fusionstitch.codegen.rewrite.joined import MOST_PIECES
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
 from fusionstitch.codegen.text.expressions import identity
@@ -27,8 +28,6 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Ops of the region that comes of it, at most; and by what it grows.
 MOST_OPS, MOST_TIMES = 2000, 16
-#: Elements of a matrix of which each is a factor of its own.
-SMALL_MATRIX = 1 << 10
 #: What a reducer is as an op of two values.
 _JOINS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
 
@@ -44,6 +43,11 @@ class _Pieces:
     def ends(self) -> list[int]:
         """Where each ends."""
         return list(accumulate(op.dims[self.axis] for op in self.ops))
+
+    @property
+    def single(self) -> bool:
+        """Whether each is one component."""
+        return all(op.dims[self.axis] == 1 for op in self.ops)
 
 
 def sink_concatenates(graph: Graph) -> Graph:
@@ -193,7 +197,7 @@ class _Sinking:
             order = order.operands[0]
         if (
             order.opcode != "constant"
-            or len(found.ops) != op.operands[0].dims[axis]
+            or not found.single
             or tuple(attrs["collapsed_slice_dims"]) != (axis,)
             or tuple(attrs["start_index_map"]) != (axis,)
             or tuple(attrs["offset_dims"]) != others
@@ -205,86 +209,6 @@ class _Sinking:
         places = order.attrs["value"].reshape(-1).astype(int).clip(0, last)
         few = len(places) <= MOST_PIECES
         return _Pieces(axis, tuple(found.ops[n] for n in places)) if few else None
-
-    # ---- products -------------------------------------------------------------------------------
-
-    def _dot(self, op: Op) -> _Pieces | None:
-        """A product that sums over the components: of each with what belongs to it, added up. Where
-        the other operand is a small matrix, there is a piece for each of its columns."""
-        contract = [op.attrs[f"{side}_contract"] for side in ("lhs", "rhs")]
-        batch = [op.attrs[f"{side}_batch"] for side in ("lhs", "rhs")]
-        for mine, theirs in ((0, 1), (1, 0)):
-            found, other = self._pieces.get(op.operands[mine]), op.operands[theirs]
-            if found is None or tuple(contract[mine]) != (found.axis,):
-                continue
-            if len(found.ops) != op.operands[mine].dims[found.axis]:
-                continue
-            place = [_places(op, side, batch, contract) for side in (0, 1)]
-            [summed] = contract[theirs]
-            free = [d for d in range(other.shape.rank) if d != summed and d not in batch[theirs]]
-            columns = other.dims[free[0]] if len(free) == 1 else 0
-            if not batch[theirs] and columns <= MOST_PIECES and other.shape.size <= SMALL_MATRIX:
-                axis = place[theirs][free[0]] if free else 0
-                shape = _cut(op.shape, axis, 1) if free else op.shape
-                made = [
-                    self._products(op, shape, found, place[mine], other, (summed, free, n))
-                    for n in range(max(1, columns))
-                ]
-                return _Pieces(axis, tuple(made))
-        return None
-
-    def _products(
-        self,
-        op: Op,
-        shape: Shape,
-        found: _Pieces,
-        place: dict[int, int],
-        matrix: Op,
-        at: tuple[int, list[int], int],
-    ) -> Op:
-        """The sum of the components times the elements of one column of a matrix."""
-        wide = "f32" if op.dtype in ("bf16", "f16") else op.dtype
-        summed, free, column = at
-        total: Op | None = None
-        for number, one in enumerate(found.ops):
-            kept = tuple(n for d, n in enumerate(one.dims) if d != found.axis)
-            dims = tuple(place[d] for d in range(one.shape.rank) if d != found.axis)
-            flat = self._made("reshape", Shape(one.dtype, kept), (one,), op)
-            item = self._made("broadcast", Shape(one.dtype, shape.dims), (flat,), op, dims=dims)
-            index = {summed: number, **dict.fromkeys(free, column)}
-            start = tuple(index[d] for d in range(matrix.shape.rank))
-            attrs = {"start": start, "limit": tuple(n + 1 for n in start)}
-            attrs["stride"] = (1,) * len(start)
-            entry = self._new(
-                Op("slice", Shape(matrix.dtype, (1,) * len(start)), (self.whole(matrix),), attrs)
-            )
-            entry = self._made("reshape", Shape(matrix.dtype), (entry,), op)
-            factor = self._made("broadcast", Shape(matrix.dtype, shape.dims), (entry,), op, dims=())
-            pair = [self._as(value, wide, op) for value in (item, factor)]
-            term = self._made("multiply", Shape(wide, shape.dims), pair, op)
-            if total is not None:
-                term = self._made("add", Shape(wide, shape.dims), (total, term), op)
-            total = term
-        assert total is not None
-        return self._as(total, op.dtype, op)
-
-    def _as(self, value: Op, dtype: str, op: Op) -> Op:
-        if value.dtype == dtype:
-            return value
-        return self._made("convert", Shape(dtype, value.dims), (value,), op)
-
-    def _made(
-        self,
-        opcode: str,
-        shape: Shape,
-        operands: Sequence[Op],
-        op: Op,
-        dims: tuple[int, ...] | None = None,
-    ) -> Op:
-        """An op of those that take the place of `op`."""
-        attrs = {} if dims is None else {"dimensions": dims}
-        name = f"{op.name}_part"
-        return self._new(Op(opcode, shape, tuple(operands), attrs, name, source=op.source))
 
     def _reshape(self, op: Op, found: _Pieces) -> _Pieces | None:
         """The dim must be one of the result's as well."""
@@ -330,6 +254,24 @@ class _Sinking:
             total = self._new(Op(reducer, op.shape, (total, part), {}, name, source=op.source))
         return _Pieces(0, (total,))
 
+    def _dot(self, op: Op) -> _Pieces | None:
+        """A product that sums over the components, with a small matrix: a piece for each of its
+        columns."""
+        for side, matrix in ((0, op.operands[1]), (1, op.operands[0])):
+            found = self._pieces.get(op.operands[side])
+            summed = tuple(op.attrs[("lhs_contract", "rhs_contract")[side]])
+            if found is None or summed != (found.axis,) or not found.single:
+                continue
+            if (known := columns(op, side, matrix)) is None:
+                continue
+            axis, shape, starts = known
+            made = []
+            for start in starts:
+                self.ops += product(op, side, found.ops, self.whole(matrix), shape, start)
+                made.append(self.ops[-1])
+            return _Pieces(axis, tuple(made))
+        return None
+
     def _part(self, op: Op, one: Op) -> Op:
         """What a reduction makes of a piece."""
         if all(one.dims[d] == 1 for d in op.attrs["dimensions"]):
@@ -354,19 +296,6 @@ def _copy(
     """An op of a piece: what `op` does, for other elements of it."""
     copy = rebuilt(op, operands)
     return like(replace(copy, shape=shape, attrs=op.attrs if attrs is None else attrs), op)
-
-
-def _places(
-    op: Op, side: int, batch: Sequence[Sequence[int]], contract: Sequence[Sequence[int]]
-) -> dict[int, int]:
-    """Which dim of a dot's result each dim of an operand is that is not summed over."""
-    found = {d: n for n, d in enumerate(batch[side])}
-    free = [
-        [d for d in range(o.shape.rank) if d not in batch[n] and d not in contract[n]]
-        for n, o in enumerate(op.operands)
-    ]
-    first = len(batch[0]) + (len(free[0]) if side else 0)
-    return found | {d: first + n for n, d in enumerate(free[side])}
 
 
 def _cut(shape: Shape, axis: int, extent: int) -> Shape:
