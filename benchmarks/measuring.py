@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -76,15 +77,16 @@ def wall_times(
 
 
 def in_turns(
-    takers: Mapping[str, Callable[[], float]], rounds: int, seconds: float
+    takers: Mapping[str, Callable[[], float]], rounds: int, seconds: float, most: float = math.inf
 ) -> dict[str, list[float]]:
     """What each of `takers` measures, one number per round; the order turns each round.
 
-    There are as many rounds as asked for at least, and more while `seconds` are not over.
+    There are as many rounds as asked for at least, and more, up to `most`, while `seconds` are not
+    over.
     """
     times: dict[str, list[float]] = {name: [] for name in takers}
     begun, number = time.perf_counter(), 0
-    while number < rounds or time.perf_counter() - begun < seconds:
+    while number < rounds or (number < most and time.perf_counter() - begun < seconds):
         names = list(takers)
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:

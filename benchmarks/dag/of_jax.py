@@ -5,9 +5,8 @@ Each runs as a JAX user has it today, and with its functions and kernels given t
 
 from __future__ import annotations
 
-import math
+import functools
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,8 +14,11 @@ import numpy as np
 
 import fusionstitch as fs
 from benchmarks.dag.program import _code
+from benchmarks.dag.six import milliseconds
+from benchmarks.measuring import in_turns
+from benchmarks.paired import ratios
 
-#: Rounds of all versions in turns, at least and at most.
+#: Rounds of all versions, at least and at most.
 _LEAST, _MOST = 5, 40
 _IMAGE = {
     "blur": "const pointer float, inout pointer float, sint32, const pointer float, sint32",
@@ -42,17 +44,8 @@ def _measured(versions: dict[str, Run], seconds: float) -> dict[str, Any]:
     versions = {**versions, "jax again": versions["jax"]}
     results = {name: run() for name, run in versions.items()}
     wanted = results["jax"]
-    times: dict[str, list[float]] = {name: [] for name in versions}
-    until = time.monotonic() + seconds
-    turns = list(versions.items())
-    while len(times["jax"]) < _MOST:
-        turns.reverse()  # none is always the one after the same other one
-        for name, run in turns:
-            start = time.perf_counter()
-            run()
-            times[name].append((time.perf_counter() - start) * 1e3)
-        if len(times["jax"]) >= _LEAST and time.monotonic() > until:
-            break
+    takers = {name: functools.partial(milliseconds, run) for name, run in versions.items()}
+    times = in_turns(takers, _LEAST, seconds, _MOST)
     return {
         "rounds": len(times["jax"]),
         "ms": {name: statistics.median(taken) for name, taken in times.items()},
@@ -67,12 +60,8 @@ def _measured(versions: dict[str, Run], seconds: float) -> dict[str, Any]:
 
 def _ratio(slow: list[float], fast: list[float]) -> list[float]:
     """The median of the ratios of runs beside each other, and its interval of 95%."""
-    ratios = sorted(s / f for s, f in zip(slow, fast, strict=True))
-    # the median lies between these two but for 2.5% on each side, by the binomial distribution
-    away = 0.98 * math.sqrt(len(ratios))
-    low = max(0, math.floor(len(ratios) / 2 - away))
-    high = min(len(ratios), math.ceil(len(ratios) / 2 + away)) - 1
-    return [statistics.median(ratios), ratios[low], ratios[high]]
+    found = ratios(slow, fast)
+    return [found.median, found.low, found.high]
 
 
 def two_models(d: Any, small: bool) -> dict[str, Run]:

@@ -1,7 +1,8 @@
-"""The six benchmarks: every version in turns, what overlapped, and the bound without contention."""
+"""The six benchmarks: every version, what overlapped, and the bound without contention."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import statistics
@@ -15,10 +16,12 @@ from benchmarks.dag.by_hand import ByHand, Graph
 from benchmarks.dag.program import Program
 from benchmarks.dag.programs import BLOCKS, PROGRAMS, SIZES, TINY
 from benchmarks.dag.scheduled import Scheduled
+from benchmarks.measuring import in_turns
+from benchmarks.paired import ratios
 from fusionstitch.dag.backends.choice import backend as chosen
 
 Row = dict[str, Any]
-#: Rounds of all versions in turns, at least and at most.
+#: Rounds of all versions, at least and at most.
 _LEAST, _MOST = 4, 20
 #: Every version has arrays of its own, of no more than so many bytes.
 _MOST_BYTES = 6e9
@@ -93,20 +96,21 @@ def measured(program: Program, backend: str, seconds: float) -> Row:
         except Exception as error:
             versions.pop(name, None)
             failed[name] = f"{type(error).__name__}: {error}"
-    times = _in_turns(versions, seconds - (time.monotonic() - start))
+    takers = {n: functools.partial(milliseconds, one.run) for n, one in versions.items()}
+    times = in_turns(takers, _LEAST, seconds - (time.monotonic() - start), _MOST)
     ms = {name: statistics.median(taken) for name, taken in times.items()}
     row: Row = {
         "device": device.device,
         "rounds": len(times["async"]),
         "ms": ms,
-        "speedup": _ratio(times["serial"], times["async"]),
+        "speedup": ratios(times["serial"], times["async"]).median,
         "failed": failed,
         "same as serial": {n: _distance(v, first["serial"]) for n, v in first.items()},
     }
     hand = [n for n in ms if n.startswith(("hand", "graph", "one stream"))]
     if hand:
         best = min(hand, key=ms.__getitem__)
-        row |= {"best by hand": best, "vs best by hand": _ratio(times[best], times["async"])}
+        row |= {"best by hand": best, "vs best by hand": ratios(times[best], times["async"]).median}
     if program.size == TINY[program.name]:
         row["error of results"] = _distance(first["serial"], program.expected(inputs))
     graph = _one_iteration(program, versions["async"])
@@ -123,22 +127,11 @@ def measured(program: Program, backend: str, seconds: float) -> Row:
     return row
 
 
-def _in_turns(versions: dict[str, Any], seconds: float) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {name: [] for name in versions}
-    until = time.monotonic() + seconds
-    for number in range(_MOST):
-        for name, version in versions.items():
-            start = time.perf_counter()
-            version.run()
-            times[name].append((time.perf_counter() - start) * 1e3)
-        if number + 1 >= _LEAST and time.monotonic() > until:
-            break
-    return times
-
-
-def _ratio(slow: list[float], fast: list[float]) -> float:
-    """The median of the ratios of runs that were beside each other."""
-    return statistics.median(s / f for s, f in zip(slow, fast, strict=True))
+def milliseconds(run: Callable[[], Any]) -> float:
+    """What one run takes."""
+    start = time.perf_counter()
+    run()
+    return (time.perf_counter() - start) * 1e3
 
 
 def _distance(found: np.ndarray, wanted: np.ndarray) -> float:

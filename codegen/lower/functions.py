@@ -21,8 +21,8 @@ from fusionstitch.hlo.graph import Op
 
 @dataclass(frozen=True)
 class Signature:
-    """What a group reads, in order of first use, and what it writes: (op, buffer). A `flat` one is
-    told how many grid points there are."""
+    """What a group reads, in order of first use, and what it writes: (op, buffer). A `flat` one
+    has a parameter for how many grid points there are."""
 
     loads: tuple[tuple[Op, str], ...]
     stores: tuple[tuple[Op, str], ...]

@@ -37,6 +37,14 @@ class Chain:
         """`value` in each element of the type and dims of `x`."""
         return self.like(x, "broadcast", self.scalar(value, x.dtype), dimensions=())
 
+    def part(self, x: Op, axis: int, begin: int, end: int) -> Op:
+        """The elements of `x` from `begin` to `end` along a dim."""
+        start = tuple(begin if d == axis else 0 for d in range(x.shape.rank))
+        limit = tuple(end if d == axis else n for d, n in enumerate(x.dims))
+        dims = tuple(b - a for a, b in zip(start, limit, strict=True))
+        ones = (1,) * x.shape.rank
+        return self.make("slice", x.dtype, dims, x, start=start, limit=limit, stride=ones)
+
     def done(self) -> list[Op]:
         """The chain, as rules of `region.rewrite` give it."""
         last, op = self.ops[-1], self.instead_of

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.joined import MOST_PIECES
 from fusionstitch.hlo.graph import Op, Shape
 
@@ -45,34 +46,28 @@ def product(
     and goes on along the dim that is summed over."""
     [axis], [summed] = (_both(op, "contract")[n] for n in (side, 1 - side))
     place, wide = _result_dims(op, side), "f32" if op.dtype in _NARROW else op.dtype
-    ops: list[Op] = []
+    chain = Chain(op)
+    make, dims = chain.make, shape.dims
 
-    def made(opcode: str, dtype: str, dims: Sequence[int], *operands: Op, **attrs: object) -> Op:
-        name = f"{op.name}_part"
-        fields = opcode, Shape(dtype, tuple(dims)), operands, attrs, name
-        ops.append(Op(*fields, source=op.source))
-        return ops[-1]
-
-    def widened(value: Op) -> Op:
-        return value if value.dtype == wide else made("convert", wide, value.dims, value)
+    def spread(value: Op, kept: Sequence[int], to: Sequence[int]) -> Op:
+        """A value without its dims of one element but those that are `kept`, along others."""
+        value = make("reshape", value.dtype, tuple(value.dims[d] for d in kept), value)
+        value = make("broadcast", value.dtype, dims, value, dimensions=tuple(to))
+        return value if value.dtype == wide else make("convert", wide, dims, value)
 
     total: Op | None = None
     for number, one in enumerate(components):
         kept = [d for d in range(one.shape.rank) if d != axis]
-        item = made("reshape", one.dtype, [one.dims[d] for d in kept], one)
-        dims = tuple(place[d] for d in kept)
-        item = made("broadcast", one.dtype, shape.dims, item, dimensions=dims)
+        item = spread(one, kept, [place[d] for d in kept])
         at = tuple(number if d == summed else n for d, n in enumerate(start))
         limits = {"start": at, "limit": tuple(n + 1 for n in at), "stride": (1,) * len(at)}
-        factor = made("slice", matrix.dtype, (1,) * len(at), matrix, **limits)
-        factor = made("reshape", matrix.dtype, (), factor)
-        factor = made("broadcast", matrix.dtype, shape.dims, factor, dimensions=())
-        term = made("multiply", wide, shape.dims, widened(item), widened(factor))
-        total = term if total is None else made("add", wide, shape.dims, total, term)
+        factor = spread(make("slice", matrix.dtype, (1,) * len(at), matrix, **limits), (), ())
+        term = make("multiply", wide, dims, item, factor)
+        total = term if total is None else make("add", wide, dims, total, term)
     assert total is not None
     if wide != op.dtype:
-        made("convert", op.dtype, shape.dims, total)
-    return ops
+        make("convert", op.dtype, dims, total)
+    return chain.ops
 
 
 def _both(op: Op, what: str) -> list[tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.rewrite.region import rebuilt, rewrite
 from fusionstitch.hlo.graph import Graph, Op
 
 #: Pieces that get loops of their own, at most.
@@ -39,7 +39,6 @@ def compute_pieces(graph: Graph) -> Graph:
             for o in op.operands
             if o.opcode == "parameter"
         }
-        fields = op.opcode, op.shape, tuple(copies.get(o, o) for o in op.operands), op.attrs
-        return [*copies.values(), Op(*fields, op.name, op.origin, source=op.source)]
+        return [*copies.values(), rebuilt(op, [copies.get(o, o) for o in op.operands])]
 
     return rewrite(graph, computed)

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.joined import MOST_PIECES, is_alone
-from fusionstitch.codegen.rewrite.region import rebuilt, with_root
-from fusionstitch.hlo.graph import FLOATS, INTEGERS, Graph, Op, Shape
+from fusionstitch.codegen.rewrite.region import rebuilt, with_used
+from fusionstitch.hlo.graph import FLOATS, INTEGERS, Graph, Op
 from fusionstitch.hlo.rewrite import splat
 
 _SUMS = ("add", "subtract")
@@ -47,18 +48,12 @@ def join_padded(graph: Graph) -> Graph:
     ops: list[Op] = []
     for op in graph.ops[:-1]:
         if op in sums:
-            new = list(_joined(op, sums[op], copies))
-            ops += new
-            copies[op] = new[-1]
+            ops += _joined(op, sums[op], copies)
+            copies[op] = ops[-1]
         else:
             copies[op] = rebuilt(op, [copies[o] for o in op.operands])
             ops.append(copies[op])
-    outputs = [copies[o] for o in graph.root.operands]
-    used = set(outputs)
-    for op in reversed(ops):  # the sums and pads that are left out read others before them
-        if op in used or op.opcode == "parameter":
-            used |= {op, *op.operands}
-    return with_root(graph.name, [op for op in ops if op in used], outputs)
+    return with_used(graph.name, ops, [copies[o] for o in graph.root.operands])
 
 
 def _sum(graph: Graph, op: Op) -> _Sum | None:
@@ -111,11 +106,11 @@ def _ends(pad: Op, axis: int) -> tuple[int, int]:
     return low, low + pad.operands[0].dims[axis]
 
 
-def _joined(op: Op, found: _Sum, copies: dict[Op, Op]) -> Iterator[Op]:
+def _joined(op: Op, found: _Sum, copies: dict[Op, Op]) -> list[Op]:
     """The ops of the concatenate that is the sum `op`, the concatenate last."""
-    axis, pieces = found.axis, []
+    chain, axis = Chain(op), found.axis
+    pieces: list[Op] = []
     for begin, end in found.pieces:
-        shape = Shape(op.dtype, (*op.dims[:axis], end - begin, *op.dims[axis + 1 :]))
         piece: Op | None = None
         for term, sign in found.terms:
             value, first = copies[term], 0
@@ -124,34 +119,17 @@ def _joined(op: Op, found: _Sum, copies: dict[Op, Op]) -> Iterator[Op]:
                 if not (first <= begin and end <= last):
                     continue
                 value = copies[term.operands[0]]
-            if value.shape != shape:
-                value = _slice(value, axis, begin - first, end - first, op)
-                yield value
-            elif value.opcode == "parameter":  # each piece is computed: a copy, here
-                value = Op("reshape", shape, (value,), name=f"{op.name}_piece", source=op.source)
-                yield value
+            if value.dims[axis] != end - begin:
+                value = chain.part(value, axis, begin - first, end - first)
             if piece is not None:
-                value = Op(sign, shape, (piece, value), name=f"{op.name}_sum", source=op.source)
-                yield value
+                value = chain.like(value, sign, piece, value)
             elif sign == "subtract":
-                value = Op("negate", shape, (value,), name=f"{op.name}_part", source=op.source)
-                yield value
+                value = chain.like(value, "negate", value)
             piece = value
         if piece is None:
             zero = next(term.operands[1] for term, _ in found.terms if term.opcode == "pad")
-            name = f"{op.name}_zeros"
-            fields = (copies[zero],), {"dimensions": ()}, name
-            piece = Op("broadcast", shape, *fields, source=op.source)
-            yield piece
+            dims = tuple(end - begin if d == axis else n for d, n in enumerate(op.dims))
+            piece = chain.make("broadcast", op.dtype, dims, copies[zero], dimensions=())
         pieces.append(piece)
-    attrs = {"dimension": axis}
-    yield Op("concatenate", op.shape, tuple(pieces), attrs, op.name, op.origin, source=op.source)
-
-
-def _slice(value: Op, axis: int, begin: int, end: int, op: Op) -> Op:
-    dims = value.dims
-    start = tuple(begin if d == axis else 0 for d in range(len(dims)))
-    limit = tuple(end if d == axis else n for d, n in enumerate(dims))
-    shape = Shape(value.dtype, tuple(b - a for a, b in zip(start, limit, strict=True)))
-    attrs = {"start": start, "limit": limit, "stride": (1,) * len(dims)}
-    return Op("slice", shape, (value,), attrs, f"{op.name}_slice", source=op.source)
+    chain.like(op, "concatenate", *pieces, dimension=axis)
+    return chain.done()

@@ -44,6 +44,16 @@ def with_root(name: str, ops: list[Op], outputs: Sequence[Op]) -> Graph:
     return Graph(name, [*ops, root], root)
 
 
+def with_used(name: str, ops: Sequence[Op], outputs: Sequence[Op]) -> Graph:
+    """The same of those `ops` alone, which are in order, that an output is made of; and of the
+    parameters."""
+    used = set(outputs)
+    for op in reversed(ops):
+        if op in used or op.opcode == "parameter":
+            used |= {op, *op.operands}
+    return with_root(name, [op for op in ops if op in used], outputs)
+
+
 def rewrite(graph: Graph, rule: Callable[[Op], list[Op] | None]) -> Graph:
     """`graph` with each op for which `rule` gives a list replaced by that chain of new ops.
 

@@ -12,15 +12,16 @@ different shapes are no components: a border stays beside what it surrounds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import accumulate
 
 from fusionstitch.codegen.annotations import like
+from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.component_products import columns, product
 from fusionstitch.codegen.rewrite.joined import MOST_PIECES
-from fusionstitch.codegen.rewrite.region import rebuilt, with_root
+from fusionstitch.codegen.rewrite.region import rebuilt, with_used
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.rewrite import splat
@@ -53,7 +54,7 @@ class _Pieces:
 def sink_concatenates(graph: Graph) -> Graph:
     """The region with its concatenates as near to its outputs as they come, or the very graph if
     they are there, or it would become too long."""
-    made = _Sinking(graph)
+    made = _Sinking()
     for op in graph.ops[:-1]:
         made.add(op)
         if len(made.ops) > min(MOST_OPS, MOST_TIMES * len(graph.ops)):
@@ -61,18 +62,13 @@ def sink_concatenates(graph: Graph) -> Graph:
     if not made.sunk:
         return graph
     outputs = [made.whole(op) for op in graph.root.operands]
-    used = set(outputs)
-    for op in reversed(made.ops):
-        if op in used or op.opcode == "parameter":
-            used |= {op, *op.operands}
-    return with_root(graph.name, [op for op in made.ops if op in used], outputs)
+    return with_used(graph.name, made.ops, outputs)
 
 
 class _Sinking:
     """A region on the way: its ops so far, and which values are there in pieces."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self) -> None:
         self.ops: list[Op] = []
         #: whether an op was taken into the pieces of what it reads
         self.sunk = False
@@ -158,13 +154,9 @@ class _Sinking:
     def _sliced(self, value: Op, axis: int, begin: int, end: int) -> Op:
         if (begin, end) == (0, value.dims[axis]):
             return value
-        start = tuple(begin if d == axis else 0 for d in range(value.shape.rank))
-        limit = tuple(end if d == axis else n for d, n in enumerate(value.dims))
-        attrs = {"start": start, "limit": limit, "stride": (1,) * value.shape.rank}
-        shape = _cut(value.shape, axis, end - begin)
-        return self._new(
-            Op("slice", shape, (value,), attrs, f"{value.name}_slice", source=value.source)
-        )
+        chain = Chain(value)
+        self.ops.append(chain.part(value, axis, begin, end))
+        return self.ops[-1]
 
     # ---- what moves or sums pieces --------------------------------------------------------------
 
@@ -213,11 +205,11 @@ class _Sinking:
     def _reshape(self, op: Op, found: _Pieces) -> _Pieces | None:
         """The dim must be one of the result's as well."""
         source = op.operands[0].dims
-        before, size = _product(source[: found.axis]), source[found.axis]
+        before, size = math.prod(source[: found.axis]), source[found.axis]
         if size == 1:
             return None
         axis = next(
-            (d for d, n in enumerate(op.dims) if n == size and _product(op.dims[:d]) == before),
+            (d for d, n in enumerate(op.dims) if n == size and math.prod(op.dims[:d]) == before),
             None,
         )
         return None if axis is None else self._each(op, found, axis)
@@ -304,7 +296,3 @@ def _cut(shape: Shape, axis: int, extent: int) -> Shape:
 
 def _with(values: Sequence[int], place: int, value: int) -> tuple[int, ...]:
     return tuple(value if n == place else one for n, one in enumerate(values))
-
-
-def _product(extents: Sequence[int]) -> int:
-    return reduce(lambda a, b: a * b, extents, 1)

@@ -17,6 +17,7 @@ from fusionstitch.codegen.decisions import decide, synchronisation
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.loops.pieces import joined
 from fusionstitch.codegen.loops.stages import NOTHING, again, materialized
+from fusionstitch.codegen.rewrite.sunk import sink_concatenates
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.search.left_out import LeftOut
@@ -65,8 +66,8 @@ def restored(own: Scheduled, ids: frozenset[int], settings: Settings) -> Schedul
 
 def _decided(own: Scheduled, settings: Settings) -> Scheduled:
     """Another schedule of the same region. Raises CodegenError."""
-    made = decide(own.graph, replace(settings, stream=NOTHING), Way.MERGE, NOBODY)
-    return made.from_that_of(own)
+    asked = replace(settings, splits=own.splits, stream=NOTHING)
+    return decide(own.graph, asked, Way.MERGE, NOBODY).from_that_of(own)
 
 
 def others(own: Scheduled) -> Iterator[frozenset[int]]:
@@ -113,15 +114,13 @@ def starts(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
 
 def _sunk(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
     """The schedule whose concatenates sink towards the outputs, if they can."""
-    if own.before is None or own.sunk or _is_fixed(own):
+    if own.before is None or own.sunk or _is_fixed(own) or settings.strict:
         return
-    if all(op.opcode != "concatenate" for op in own.graph):
+    if sink_concatenates(own.graph) is own.graph:
         return
     with LeftOut(settings.options.check):
         asked = replace(settings, sunk=True)
-        made = split_so(own.before, own.splits, asked, Way.MERGE, NOBODY)
-        if len(made.graph.ops) != len(own.graph.ops):
-            yield made
+        yield split_so(own.before, own.splits, asked, Way.MERGE, NOBODY)
 
 
 def _in_one(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:

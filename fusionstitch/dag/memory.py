@@ -12,7 +12,7 @@ from fusionstitch.dag.backends.backend import Backend
 from fusionstitch.dag.element import Storage
 from fusionstitch.dag.errors import ArrayError
 
-#: So many arrays that may be given back are looked at each time, in turns.
+#: So many arrays that may be given back are looked at each time, the next ones the next time.
 _LOOKED_AT = 4
 
 

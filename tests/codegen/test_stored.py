@@ -15,7 +15,7 @@ from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import compared, draft, generate, plan_kernel
 from fusionstitch.codegen.loops.stages import again
 from fusionstitch.codegen.schedule.tuning import Tuning
-from fusionstitch.codegen.search.stored import MOST_CLASSES, others, restored, stored
+from fusionstitch.codegen.search.stored import MOST_CLASSES, others, restored, starts, stored
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.kernel_time import cost_us
@@ -52,6 +52,28 @@ def in_turns(u: Any) -> Any:
 @cache
 def region(rows: int, columns: int) -> Graph:
     return whole_of(fluxes, jax.ShapeDtypeStruct((rows, columns), jnp.float32), name="fluxes")
+
+
+def two_sums(x: Any, y: Any) -> Any:
+    """Sums of columns that have nothing in common, of what a stencil reads, too: each is split for
+    its share of the device."""
+    e, g = jnp.exp(x) * jnp.tanh(x), jnp.exp(y)
+    return (e * 2).sum(0), (g * 3).sum(0), jnp.sin(g + jnp.roll(g, 1, 0)), e + jnp.roll(e, 1, 0) * e
+
+
+def test_sums_keep_their_shares_of_the_device() -> None:
+    shapes = [jax.ShapeDtypeStruct((65536, n), jnp.float32) for n in (128, 96)]
+    graph = whole_of(two_sums, *shapes, name="two_sums")
+    own, settings = plan_kernel(graph, H200), Settings.of(H200, CodegenOptions())
+    shares = {split.share for split in own.splits.values()}
+    assert len(shares) == 2
+    near = [restored(own, ids, settings) for ids in others(own)]
+    found = [own, *starts(own, settings), *near]
+    assert len(found) > 2
+    for one in found:
+        stages = [stage for group in one.plan.groups for stage in group.group.stages]
+        assert {stage.share for stage in stages if stage.share is not None} == shares
+    assert drafted(graph).scheduled.splits == own.splits
 
 
 def drafted(graph: Graph, options: CodegenOptions | None = None) -> Draft:

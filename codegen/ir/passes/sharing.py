@@ -79,7 +79,7 @@ def _differing(numbers: Sequence[Sequence[str]]) -> list[int]:
 def _with_places(
     some: Sequence[Function], places: Sequence[int], numbers: Mapping[str, Sequence[str]]
 ) -> Function:
-    """The first of some functions, which is told the constants in which they differ."""
+    """The first of some functions, with the constants in which they differ as parameters."""
     first = some[0]
     own = [name for _, name in first.parameters]
     own += [name for one in statements(first.body) for name in declared(one)]
