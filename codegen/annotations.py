@@ -25,6 +25,8 @@ class Annotations:
             an extremum of such values (`rewrite/comparisons.py`)
         matches: whether it sums up those of a few updates that match an element: every element
             looks at all of them (`rewrite/scatter_sums.py`)
+        once: whether it is computed once, whatever that takes: much stands on each of its elements
+            (`rewrite/scan_pieces.py`)
         counts: of a parameter that lies nowhere: the integer that it holds, such as the number of
             an iteration (`while_loops/trips.py`) or the first row of a block (`dealt.py` there)
         part_of: of partial sums that have a part of the device to themselves: the number of the sum
@@ -34,6 +36,7 @@ class Annotations:
     rounded: bool = False
     alike: bool = False
     matches: bool = False
+    once: bool = False
     counts: Index | None = None
     part_of: int | None = None
 

@@ -22,7 +22,7 @@ from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.rewrite.scatters import expand_scatters
 from fusionstitch.codegen.rewrite.strength import reduce_strength
 from fusionstitch.codegen.rewrite.strength_rules import RULES
-from fusionstitch.codegen.rewrite.sunk import sink_concatenates
+from fusionstitch.codegen.rewrite.sunk import scan_in_pieces, sink_concatenates
 from fusionstitch.codegen.rewrite.widened import widen
 from fusionstitch.codegen.schedule.split import split_reductions
 from fusionstitch.codegen.settings import Settings, Way
@@ -68,6 +68,12 @@ def _split(graph: Graph, settings: Settings) -> Graph:
 
 
 PASSES: tuple[Pass, ...] = (
+    Pass(
+        "scans",
+        "prefix scans, however they are written, start each few elements from what is before them",
+        lambda graph, _: scan_in_pieces(graph),
+        rounds=True,
+    ),
     Pass("expand", "ops that are known in terms of others become those", _expand),
     Pass("strength", "the same values from fewer instructions, equal ops once", _reduce_strength),
     Pass(

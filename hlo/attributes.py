@@ -28,8 +28,11 @@ REPLACE = "replace"
 
 
 def reducer_of(body: Graph) -> str | None:
-    """The opcode of a body that only combines its two parameters, else None."""
+    """The opcode of a body that only combines its two parameters, else None. XLA makes bodies of
+    scans, which give a tuple, those of reductions, which give one of its members."""
     root = body.root
+    while root.opcode == "get-tuple-element" and root.operands[0].opcode == "tuple":
+        root = root.operands[0].operands[root.attrs["index"]]
     if root.opcode not in REDUCERS or len(body.parameters) != 2:
         return None
     return root.opcode if set(root.operands) == set(body.parameters) else None

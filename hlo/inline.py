@@ -20,13 +20,15 @@ from fusionstitch.hlo.edit import (
 from fusionstitch.hlo.errors import ImportModuleError, VerifyError
 from fusionstitch.hlo.importer import parse
 from fusionstitch.hlo.marks import LEAVE, is_left
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Instructions that loops get of their own at most, in all: of a larger module they share bodies.
 MOST_COPIED = 10_000
 
 
 def inline_calls(data: bytes) -> bytes:
-    """The module with every plain `call` replaced by a copy of its callee's instructions.
+    """The module with every plain `call` replaced by a copy of its callee's instructions, and every
+    `map` by one elementwise op replaced by that.
 
     A call stays when it says more than "run this": frontend attributes (such as "run this on
     the host"), a backend config, a sharding, or a callee on another execution thread. Inlined
@@ -95,9 +97,35 @@ class _Inliner:
 
     def run(self, computation: Any) -> None:
         """Inlines the calls of one computation; those of its callees already are."""
+        for one in computation.instructions:
+            if one.opcode == "map":
+                self.unmap(one)
         calls = [i for i in computation.instructions if self.is_plain(i)]
         if calls:
             self.inline(computation, calls)
+
+    def unmap(self, one: Any) -> None:
+        """Makes a map by a body of one elementwise op that op: XLA joins the blocks of a running
+        reduction so."""
+        callee = self.computations[one.called_computation_ids[0]]
+        inner = {i.id: i for i in callee.instructions}
+        root = inner[callee.root_id]
+        while root.opcode == "get-tuple-element" and inner[root.operand_ids[0]].opcode == "tuple":
+            root = inner[inner[root.operand_ids[0]].operand_ids[root.tuple_index]]
+        read = [inner[i] for i in root.operand_ids]
+        if kind_of(root.opcode) is not Kind.ELEMENTWISE or any(
+            i.opcode != "parameter" for i in read
+        ):
+            return
+        kept = type(one)()
+        kept.CopyFrom(one)
+        one.CopyFrom(root)
+        one.id, one.name = kept.id, kept.name
+        one.shape.CopyFrom(kept.shape)
+        one.metadata.CopyFrom(kept.metadata)
+        _replace(one.operand_ids, [kept.operand_ids[i.parameter_number] for i in read])
+        _replace(one.control_predecessor_ids, kept.control_predecessor_ids)
+        self.inlined.add(callee.id)
 
     def is_plain(self, instruction: Any) -> bool:
         if instruction.opcode != "call" or len(instruction.called_computation_ids) != 1:

@@ -81,13 +81,32 @@ class Visited:
         distinct = sum(visits for _, _, visits in self.parts)
         least = min(distinct, high - low, self.size)
         regions = self.parts.values()
-        once = max(least, sum(one.once for one in regions))
+        once = max(least, self._once())
         again = tuple(
             Again(one.block, one.brought - one.once, one.common)
             for one in regions
             if one.brought > one.once
         )
         return Footprint(least, once, again)
+
+    def _once(self) -> int:
+        """What comes to multiprocessors of all regions. Where blocks visit as much of several that
+        begin within it, as a stencil does of shifted ones, each visits the union of these."""
+        once, begun = 0, sorted(self.parts.items(), key=lambda item: item[0])
+        while begun:
+            (first, _, _), one = begun.pop(0)
+            last, together, most = first, one.once, one.once
+            apart = []
+            for key, other in begun:
+                near = abs(other.block - one.block) <= SECTOR_BYTES and one.block <= self.near
+                if near and key[0] - last < one.block:
+                    last, together = key[0], together + other.once
+                    most = max(most, other.once)
+                else:
+                    apart.append((key, other))
+            union = most * (one.block + last - first) // max(1, one.block)
+            once, begun = once + min(together, union), apart
+        return once
 
 
 def _in_sectors(low: int, high: int) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 
 from fusionstitch.codegen.index_maps.index import Index, delinearize, linearize
@@ -22,11 +24,28 @@ class Digits:
         self.point = Index()
         self.of: dict[int, Index] = {}
 
+    @functools.cached_property
+    def points_last(self) -> bool:
+        """Whether neighbouring rows are those of neighbouring grid points, not of one: where these
+        are what lies together in memory, and each row is one element."""
+        if self.nest.inner or not self.nest.rows or self.group.tiles % self.points:
+            return False
+        return self.points > 1 and all(map(self.group.along_grid, self.nest.stages))
+
+    def point_of(self, row: Index) -> Index:
+        """Which of the tile's grid points row number `row` of the tile is of."""
+        if self.points_last:
+            return row % self.points
+        return row // math.prod(map(self.axes.extent, self.nest.rows))
+
     def bind_rows(self, row: Index, position: Index) -> None:
         """Binds the axes of the rows to row number `row` of the tile and those of the grid to its
         grid point, which is number `position` of all; all others are forgotten."""
-        extents = [self.points, *map(self.axes.extent, self.nest.rows)]
-        self.point, *digits = delinearize(row, extents)
+        extents = [*map(self.axes.extent, self.nest.rows)]
+        if self.points_last:
+            *digits, self.point = delinearize(row, [*extents, self.points])
+        else:
+            self.point, *digits = delinearize(row, [self.points, *extents])
         self.of = dict(zip(self.nest.rows, digits, strict=True))
         self.bind(self.group.grid, position)
 

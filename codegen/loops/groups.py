@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.loops.axes import GroupAxes
 from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, form_of
-from fusionstitch.codegen.rewrite.extents import is_strided
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import boundary_us
@@ -35,7 +34,7 @@ MOST_SIBLINGS = 4
 #: Multiply-adds from which a dot deserves tiles of its own.
 TILED_WORK = 1 << 20
 #: Stages of one group: longer chains would take long to analyse and seldom fit.
-MOST_STAGES = 32
+MOST_STAGES = 64
 #: Forms of groups whose figures are remembered, at about two kilobytes each.
 MOST_FORMS = 1 << 13
 
@@ -194,7 +193,7 @@ class Group:
         """With column sums inside, the axes left of their columns if those fill the share of the
         device that is theirs: a block then reads whole rows, and its threads carry the sums of
         their columns down them."""
-        sums = [s for s in self.stages if is_strided(s.op)]
+        sums = [s for s in self.stages if s.in_columns]
         columns = {frozenset(self._columns(s)) for s in sums}
         if len(columns) != 1:
             return grid
@@ -228,14 +227,20 @@ class Group:
     def _least_points(self, tiles: int, sizes: Sequence[tuple[int, int]]) -> int:
         few = tiles < COALESCED * self.device.sm_count
         for stage, (block, inner) in zip(self.stages, sizes, strict=True):
-            if block * inner > 1 and self._minor(stage) in self.grid[-1:]:
+            if stage.optional:
+                continue  # what it stands on is read by the loops that it is part of
+            if block * inner > 1 and self.along_grid(stage):
                 near = stage.op.shape.size * inner * 4 < self.device.l2_bytes / 4
                 return SECTOR if few and near else COALESCED
         return 1
 
+    def along_grid(self, stage: Stage) -> bool:
+        """Whether neighbouring elements of what the stage reads are of neighbouring grid points."""
+        return self._minor(stage) in self.grid[-1:]
+
     def _minor(self, stage: Stage) -> int | None:
         """The axis along which neighbouring elements of what the stage reads lie in memory."""
-        if stage.op.opcode == "reduce" and not is_strided(stage.op):
+        if stage.op.opcode == "reduce" and not stage.in_columns:
             return None
         leaves = self.axes.leaves(stage)
         return leaves[-1] if leaves else None
@@ -302,6 +307,11 @@ class _Merger:
         if merge:
             for stage in self.stages:
                 self._enter(stage)
+            # sums over the same pairs have one loop, whatever reads them
+            for left, right in self._siblings():
+                if left.visits_pairs and right.visits_pairs and not self._waits(right, left):
+                    self._try(self.group_of[left], self.group_of[right], linked=False)
+            for stage in self.stages:
                 apart = self._side_by_side(stage)
                 for producer, _ in stage.reads:
                     if self.group_of[producer] not in apart:
@@ -310,8 +320,12 @@ class _Merger:
                 self._try(self.group_of[left], self.group_of[right], linked=False)
         return ordered(list(dict.fromkeys(self.group_of[s] for s in self.stages)), self.group_of)
 
+    def _waits(self, stage: Stage, other: Stage) -> bool:
+        """Whether the group of a stage waits for that of another."""
+        return bool(self.above[self.group_of[stage]] & self.bits[self.group_of[other]])
+
     def _enter(self, stage: Stage) -> None:
-        """Notes what a stage waits for; stages after it are not in any larger group yet."""
+        """Notes what a stage waits for, before it is in any larger group."""
         group = self.group_of[stage]
         above = 0
         for producer, _ in stage.reads:
@@ -339,18 +353,19 @@ class _Merger:
         """Pairs of stages, one soon after the other, that read an input about once per element, or
         compute a special function alike: in one loop they do so once. Pieces of one output that are
         of one shape are likely to."""
-        swept = [[o for o in s.swept if o.shape.size * 2 >= _work(s)] for s in self.stages]
+        swept = [[o for o in s.swept if o.shape.size * 2 >= s.visits] for s in self.stages]
         specials = [[op for op, _ in s.specials] for s in self.stages]
         pieces = [s.joins for s in self.stages]
         pairs: list[tuple[Stage, Stage]] = []
         for each in (swept, specials, pieces):
             before: dict[int, list[Stage]] = {}
             for stage, ops in zip(self.stages, each, strict=True):
+                most = MOST_STAGES if stage.visits_pairs else MOST_SIBLINGS
                 for op in ops:
                     others = before.setdefault(op.id, [])
-                    pairs += [(other, stage) for other in others[:-MOST_SIBLINGS:-1]]
+                    pairs += [(other, stage) for other in others[:-most:-1]]
                     others.append(stage)
-        return pairs
+        return list(dict.fromkeys(pairs))
 
     def _try(self, left: Group, right: Group, linked: bool) -> None:
         if left is right or (left, right) in self.refused:
@@ -371,7 +386,7 @@ class _Merger:
         merged = Group.merged(left, right)
         if merged.tiles == 1 and max(left.tiles, right.tiles) > self.device.sm_count:
             return False
-        if not linked and (merged.tiles != left.tiles or not _alike(merged)):
+        if not linked and (merged.tiles != left.tiles or not _alike(merged, left, right)):
             return False
         if linked and (self._streams(left) or self._streams(right)):
             self._replace(left, right, merged)  # elements of a stream are never stored
@@ -464,7 +479,7 @@ def _strangers(left: Group, right: Group) -> bool:
     dims would meet in one loop, where neither depends on the other: what the reduction sums over
     would take the place of the dot's columns, and leave most of its threads idle."""
     both = [s for s in (*left.stages, *right.stages) if s.is_reduction]
-    dots = [s for s in both if s.op.opcode == "dot" and _work(s) >= TILED_WORK]
+    dots = [s for s in both if s.op.opcode == "dot" and s.visits >= TILED_WORK]
     reductions = [s for s in both if s.op.opcode != "dot"]
     if not (dots and reductions):
         return False
@@ -480,20 +495,21 @@ def _strangers(left: Group, right: Group) -> bool:
     )
 
 
-def _work(stage: Stage) -> int:
-    """Elements that the loop of a stage visits."""
-    return stage.op.shape.size * math.prod(stage.inner_extents)
-
-
 def _loops(group: Group) -> int:
     """Sums of a group, which wait for each other."""
     return sum(s.is_reduction for s in group.stages)
 
 
-def _alike(group: Group) -> bool:
-    """Siblings gain from one loop only if their loops visit the same elements."""
+def _alike(merged: Group, left: Group, right: Group) -> bool:
+    """Siblings gain from one loop only if their loops visit the same elements: those of one group
+    those of loops of the other."""
+    return len(_loop_axes(merged)) <= max(len(_loop_axes(left)), len(_loop_axes(right)), 1)
+
+
+def _loop_axes(group: Group) -> set[frozenset[int]]:
+    """The axes of each loop inside blocks. What is computed of sums, once per row, has no loop."""
     axes = {frozenset(group.in_block(s) + group.axes.inner_leaves(s)) for s in group.stages}
-    return len(axes) == 1
+    return axes - {frozenset()}
 
 
 def read_by(group: Group, group_of: Mapping[Stage, Group]) -> set[Group]:

@@ -16,7 +16,7 @@ from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.loops.dot_nests import gives_elements, shape_of_reader, sums_columns
 from fusionstitch.codegen.loops.groups import LEAST_COLUMNS, MOST_COLUMNS, Group
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.rewrite.extents import is_short, is_strided
+from fusionstitch.codegen.rewrite.extents import is_short
 from fusionstitch.codegen.rewrite.monoids import in_order
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
@@ -188,7 +188,7 @@ def result_axes(group: Group, nest: Nest, stage: Stage) -> list[int]:
 def _carries(group: Group, stage: Stage) -> bool:
     """True if threads along the kept dims of a reduction read memory better than along the summed
     ones, and a block can hold all of its sums."""
-    if in_order(stage.op) or _is_repeated(stage.op) or not is_strided(stage.op):
+    if in_order(stage.op) or _is_repeated(stage.op) or not stage.in_columns:
         return False
     return LEAST_COLUMNS <= group.block_size(stage) <= MOST_COLUMNS
 
@@ -199,7 +199,7 @@ def _is_repeated(op: Op) -> bool:
 
 def _adds_results(group: Group, nest: Nest, stage: Stage) -> bool:
     """Whether a dot can be summed in the loop of what it weighs its values with."""
-    ready = bool(nest.products) or not any(is_strided(s.op) for s in nest.stages)
+    ready = bool(nest.products) or not any(s.in_columns for s in nest.stages)
     return ready and sums_columns(group, nest.rows, nest.inner, stage)
 
 

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.index_maps.index import Index, delinearize, linearize
 from fusionstitch.codegen.index_maps.maps import Guard, Indices
-from fusionstitch.codegen.rewrite.joined import is_joined
+from fusionstitch.codegen.rewrite.joined import concatenate_of, is_joined
 from fusionstitch.hlo.graph import Graph, Op
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The elements of `output` from `start` on along its dim `axis`: those of `operand`, which is
-    the value that is stored, or a reshape of it."""
+    """The elements of `output`, or of the concatenate that it is a reshape of, from `start` on
+    along its dim `axis`: those of `operand`, which is the value that is stored, or a reshape of it.
+    """
 
     output: Op
     operand: Op
@@ -33,7 +34,7 @@ class Piece:
         if value is not self.operand:
             index = delinearize(linearize(index, value.dims), self.operand.dims)
         at = [i + self.start if d == self.axis else i for d, i in enumerate(index)]
-        return linearize(at, self.output.dims), ()
+        return linearize(at, concatenate_of(self.output).dims), ()
 
 
 def joined(graph: Graph) -> frozenset[int]:
@@ -42,7 +43,8 @@ def joined(graph: Graph) -> frozenset[int]:
     return frozenset(
         op.id
         for op in dict.fromkeys(graph.root.operands)
-        if is_joined(graph, op) and all(o.opcode != "parameter" for o in op.operands)
+        if is_joined(graph, op)
+        and all(o.opcode != "parameter" for o in concatenate_of(op).operands)
     )
 
 
@@ -55,8 +57,9 @@ def find_pieces(
     for output in dict.fromkeys(graph.root.operands):
         if output.id not in outputs:
             continue
-        axis, start = output.attrs["dimension"], 0
-        for operand in output.operands:
+        joins = concatenate_of(output)
+        axis, start = joins.attrs["dimension"], 0
+        for operand in joins.operands:
             value = operand
             while value.opcode == "reshape" and value.id not in stored:
                 value = value.operands[0]

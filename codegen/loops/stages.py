@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from array import array
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,13 @@ from fusionstitch.codegen.index_maps.numbers import digits_of
 from fusionstitch.codegen.loops.cuts import Cut, find_cuts
 from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.loops.pieces import Piece, find_pieces
-from fusionstitch.codegen.rewrite.extents import inner_extents, needs_stage, reduced_size
+from fusionstitch.codegen.rewrite.extents import (
+    LEAST_PAIRED,
+    inner_extents,
+    is_strided,
+    needs_stage,
+    reduced_size,
+)
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
@@ -86,8 +93,9 @@ class Stage:
 
     `inner` are the reduced (or contracted) dims as index variables, empty for elementwise ops.
     `reads` are the values of other stages and `loads` the inputs it reads, each with the index in
-    terms of `dims` and `inner`. `specials` are the special functions of as many elements that a
-    stage without `inner` computes on the way, each with the index that it is first met at. An
+    terms of `dims` and `inner`. `specials` are values of as many elements as the loop visits that
+    it computes on the way, and other loops may compute, too: special functions, and in sums what
+    smaller values meet in. Each has the index that it is first met at. An
     optional stage only caches a value its readers could recompute; the others that are `whole` are
     never recomputed, wherever they are read. `cuts` are the outputs that are part of its value, and
     those that it is a piece of. Partial sums may have a `share` of the device to themselves.
@@ -112,6 +120,25 @@ class Stage:
     @functools.cached_property
     def is_reduction(self) -> bool:
         return kind_of(self.op.opcode) in (Kind.REDUCTION, Kind.DOT)
+
+    @property
+    def visits(self) -> int:
+        """Elements that its loop visits."""
+        return self.op.shape.size * math.prod(self.inner_extents)
+
+    @property
+    def visits_pairs(self) -> bool:
+        """Whether it is a sum over pairs: all that it reads has far fewer elements than it visits,
+        so that none lie closer together in memory along one dim than along another."""
+        stored = (stage.op for stage, _ in self.reads if not stage.optional)
+        read = (*(op for op, _ in self.loads), *stored)
+        few = self.visits // LEAST_PAIRED
+        return self.op.opcode == "reduce" and all(op.shape.size <= few for op in read)
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether neighbouring elements of what it sums up belong to sums of their own."""
+        return is_strided(self.op) and not self.visits_pairs
 
     @property
     def common(self) -> list[tuple[Op, Indices]]:
@@ -222,7 +249,7 @@ def materialized(
     values: dict[int, float] = {}
     tree = DominanceTree(graph.ops[:-1], dict.fromkeys(graph.root.operands))
     for op in graph.ops[:-1]:
-        if needs_stage(op):
+        if needs_stage(op) or annotations_of(op).once:
             stored.add(op.id)
         inherited = sum(weight[o.id] for o in dict.fromkeys(op.operands) if o.id not in stored)
         weight[op.id] = min(inherited + _effort(op), _EFFORT_LIMIT)
@@ -389,11 +416,12 @@ def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
     op = stage.op
     leaves, passed = closure(op, stage.dims, stage.inner, by_op)
     stage.inlined = frozenset(other.id for other, _ in passed)
-    size = 0 if stage.inner else op.shape.size
+    size = stage.visits
     stage.specials = [
         (other, index)
         for other, index in passed
-        if other.shape.size == size and spec_of(other.opcode).special
+        if other.shape.size == size
+        and (spec_of(other.opcode).special or (stage.inner and _meeting(other)))
     ]
     stage.reads = [(by_op[leaf.id], index) for leaf, index in leaves if leaf.id in by_op]
     stage.loads = [(leaf, index) for leaf, index in leaves if leaf.id not in by_op]
@@ -408,6 +436,22 @@ def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
         tuple((source.shape, _axes_of(index)) for source, index in stage.common),
         tuple(output.shape for output in stage.joins),
     )
+
+
+def _meeting(op: Op) -> bool:
+    """Whether smaller values meet in an elementwise op, each at elements of its own: distances of
+    all pairs of points."""
+    if kind_of(op.opcode) is not Kind.ELEMENTWISE or len(op.operands) < 2:
+        return False
+    sizes = {operand: _varying(operand) for operand in op.operands}
+    return sum(n > 1 for n in sizes.values()) > 1 and max(sizes.values()) < op.shape.size
+
+
+def _varying(op: Op) -> int:
+    """How many elements of a value may differ."""
+    while op.opcode in ("broadcast", "reshape"):
+        [op] = op.operands
+    return op.shape.size
 
 
 def _axes_of(index: Indices) -> tuple[object, ...]:

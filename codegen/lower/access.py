@@ -115,7 +115,7 @@ class Access:
         """The grid point of `row`, in units of `width`."""
         group = self.group
         kept = self.plan.rows // group.points
-        point = row // kept if width == 1 else row
+        point = self.digits.point_of(row) if width == 1 else row
         if width > 1 and kept > 1:
             return Index()  # rows inside a block are not split off grid points
         position = variable(self.tile, group.tiles) * (group.points // width) + point

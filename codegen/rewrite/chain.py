@@ -45,6 +45,15 @@ class Chain:
         ones = (1,) * x.shape.rank
         return self.make("slice", x.dtype, dims, x, start=start, limit=limit, stride=ones)
 
+    def strided(self, x: Op, axis: int, first: int, step: int) -> Op:
+        """Every `step`-th element of `x` from `first` on along a dim, whose extent that divides."""
+        rank = range(x.shape.rank)
+        dims = tuple(n // step if d == axis else n for d, n in enumerate(x.dims))
+        start = tuple(first if d == axis else 0 for d in rank)
+        limit = tuple(n - step + first + 1 if d == axis else n for d, n in enumerate(x.dims))
+        stride = tuple(step if d == axis else 1 for d in rank)
+        return self.make("slice", x.dtype, dims, x, start=start, limit=limit, stride=stride)
+
     def done(self) -> list[Op]:
         """The chain, as rules of `region.rewrite` give it."""
         last, op = self.ops[-1], self.instead_of

@@ -8,6 +8,7 @@ from fusionstitch.codegen.rewrite.bitcasts import expand_bitcast
 from fusionstitch.codegen.rewrite.monoids import Monoids
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scans import expand_scan_part
+from fusionstitch.codegen.rewrite.short_windows import separate, shift
 from fusionstitch.codegen.rewrite.windows import expand_window
 from fusionstitch.hlo.graph import Graph, Op
 
@@ -17,10 +18,13 @@ Rules = Mapping[str, Callable[[Op], list[Op] | None]]
 
 def expand(graph: Graph, numerics: str) -> Graph:
     """A region without the ops that rules can take apart: scans become reductions over windows,
-    those become reductions, and these reduce by functors of the kernel."""
+    those become joins of shifted slices, or reductions, and these reduce by functors of the
+    kernel."""
     monoids = Monoids(numerics)
+    short: tuple[Rules, ...] = ({"reduce-window": separate}, {"reduce-window": shift})
     passes: tuple[Rules, ...] = (
         {"get-tuple-element": expand_scan_part},
+        *(short if numerics != "strict" else ()),
         {"reduce-window": expand_window},
         {
             "bitcast-convert": expand_bitcast,

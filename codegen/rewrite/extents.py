@@ -5,6 +5,8 @@ from __future__ import annotations
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 
+#: Elements that a sum over pairs visits for each that an array it reads has.
+LEAST_PAIRED = 8
 #: A reduction over at most this many elements is a sequential loop inside its reader.
 INLINE_REDUCE = 4
 

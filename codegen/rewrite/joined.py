@@ -18,9 +18,17 @@ def is_alone(graph: Graph, op: Op) -> bool:
 
 
 def is_joined(graph: Graph, op: Op) -> bool:
-    """Whether an output is such a concatenate of a few pieces."""
-    few = op.opcode == "concatenate" and 1 < len(op.operands) <= MOST_PIECES
-    return few and is_alone(graph, op)
+    """Whether an output is such a concatenate of a few pieces, or a reshape of one, in which they
+    are interleaved."""
+    joins = concatenate_of(op)
+    few = joins.opcode == "concatenate" and 1 < len(joins.operands) <= MOST_PIECES
+    return few and is_alone(graph, op) and (joins is op or len(graph.users[joins.id]) == 1)
+
+
+def concatenate_of(op: Op) -> Op:
+    """What an output is a reshape of, if that is a concatenate, else the output."""
+    inside = op.opcode == "reshape" and op.operands[0].opcode == "concatenate"
+    return op.operands[0] if inside else op
 
 
 def compute_pieces(graph: Graph) -> Graph:
@@ -28,6 +36,7 @@ def compute_pieces(graph: Graph) -> Graph:
     computed."""
     outputs = dict.fromkeys(graph.root.operands)
     joined = {op.id for op in outputs if is_joined(graph, op)}
+    joined = {concatenate_of(graph.ops[i]).id for i in joined}
     if not any(o.opcode == "parameter" for i in joined for o in graph.ops[i].operands):
         return graph
 

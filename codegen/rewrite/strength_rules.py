@@ -1,5 +1,5 @@
-"""The rules of strength reduction. All but `by_constant`, `as_logistic`,
-`as_inverse_erf`, `scaled_repeat` and `sum_of_sums` keep every bit."""
+"""The rules of strength reduction. All but `by_constant`, `half_power`,
+`as_logistic`, `as_inverse_erf`, `scaled_repeat` and `sum_of_sums` keep every bit."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import is_positive_zero, splat
 
 RULES: dict[str, tuple[Rule, ...]] = {}
+#: Twice the exponents of powers that roots are made of.
+_HALVES = (3.0, 5.0, 7.0)
 
 
 def rule(*opcodes: str) -> Callable[[Rule], Rule]:
@@ -212,6 +214,30 @@ def by_constant(builder: Builder, op: Op) -> Op | None:
     if not np.isfinite(inverse) or min(abs(float(inverse)), abs(float(divisor))) < tiny:
         return None
     return builder.make(op, "multiply", x, builder.constant(op, inverse))
+
+
+@rule("power")
+def half_power(builder: Builder, op: Op) -> Op | None:
+    """x ** (n + 1/2) -> sqrt(x) * x ** n; x ** -(n + 1/2) -> |rsqrt(x)| ** (2 n + 1); of minus
+    infinity, whose root is no number, infinity or 0"""
+    x, exponent = op.operands[0], splat(op.operands[1])
+    if builder.exact or op.dtype not in ("f32", "f64") or exponent is None:
+        return None
+    twice = 2 * float(exponent)
+    if abs(twice) not in _HALVES:
+        return None
+    if twice > 0:
+        found, factor = builder.make(op, "sqrt", x), x
+    else:
+        found = builder.make(op, "abs", builder.make(op, "rsqrt", x))
+        factor = builder.make(op, "multiply", found, found)
+    for _ in range(int(abs(twice)) // 2):
+        found = builder.make(op, "multiply", found, factor)
+    lowest = builder.constant(op, -np.inf)
+    edge = {"direction": "EQ", "total_order": False}
+    is_lowest = builder.make(op, "compare", x, lowest, dtype="pred", **edge)
+    limit = builder.constant(op, np.inf if twice > 0 else 0.0)
+    return builder.make(op, "select", is_lowest, limit, found)
 
 
 # ---- integers -----------------------------------------------------------------------------------

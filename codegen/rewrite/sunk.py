@@ -8,12 +8,16 @@ in between. A loop over the elements of the stack has each of them alone: it com
 in common for each, and meets the others in memory. A loop over the items has all of an item's
 components in registers, and none of them asks which one it is. The price is longer text. Pieces of
 different shapes are no components: a border stays beside what it surrounds.
+
+An input of many items of a few components each, its minor-most dim (points, boxes, small matrices,
+logits of a few classes), is such a stack as well where components are summed up, or kept while
+items are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -22,23 +26,31 @@ from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.component_products import columns, product
 from fusionstitch.codegen.rewrite.joined import MOST_PIECES
 from fusionstitch.codegen.rewrite.region import rebuilt, with_used
+from fusionstitch.codegen.rewrite.scan_forms import Scan, find_scans
+from fusionstitch.codegen.rewrite.scan_pieces import Scanning, interleaved
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Ops of the region that comes of it, at most; and by what it grows.
-MOST_OPS, MOST_TIMES = 2000, 16
+MOST_OPS, MOST_TIMES = 1000, 32
+#: Components of an item of an input, at most, and items from which on they are taken apart.
+MOST_COMPONENTS, LEAST_ITEMS = 16, 1 << 10
+#: Dims of an item: vectors have one, matrices two.
+MOST_DIMS = 2
 #: What a reducer is as an op of two values.
 _JOINS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
 
 
 @dataclass(frozen=True)
 class _Pieces:
-    """A value as what follows each other along its dim `axis`."""
+    """A value as what follows each other along its dim `axis`, or is interleaved along it: one
+    element of each after the other."""
 
     axis: int
     ops: tuple[Op, ...]
+    interleaved: bool = False
 
     @property
     def ends(self) -> list[int]:
@@ -48,16 +60,38 @@ class _Pieces:
     @property
     def single(self) -> bool:
         """Whether each is one component."""
-        return all(op.dims[self.axis] == 1 for op in self.ops)
+        return not self.interleaved and all(op.dims[self.axis] == 1 for op in self.ops)
 
 
 def sink_concatenates(graph: Graph) -> Graph:
     """The region with its concatenates as near to its outputs as they come, or the very graph if
     they are there, or it would become too long."""
-    made = _Sinking()
+    found, most = graph, min(MOST_OPS, MOST_TIMES * len(graph.ops))
+    for _ in range(MOST_DIMS):
+        before, found = found, _sunk(found, most)
+        if found is before:
+            break
+    return found
+
+
+def scan_in_pieces(graph: Graph) -> Graph:
+    """The region with its prefix scans, and what stands on them, in pieces (`scan_pieces.py`), or
+    the very graph if it has none."""
+    scans = find_scans(graph)
+    if not scans:
+        return graph
+    made = _Sinking(inputs=False, concatenates=False, scans=scans)
     for op in graph.ops[:-1]:
         made.add(op)
-        if len(made.ops) > min(MOST_OPS, MOST_TIMES * len(graph.ops)):
+    outputs = [made.whole(op) for op in graph.root.operands]
+    return with_used(graph.name, made.ops, outputs)
+
+
+def _sunk(graph: Graph, most: int) -> Graph:
+    made = _Sinking(any(_meets_components(op) for op in graph.ops))
+    for op in graph.ops[:-1]:
+        made.add(op)
+        if len(made.ops) > most:
             return graph
     if not made.sunk:
         return graph
@@ -65,11 +99,28 @@ def sink_concatenates(graph: Graph) -> Graph:
     return with_used(graph.name, made.ops, outputs)
 
 
-class _Sinking:
-    """A region on the way: its ops so far, and which values are there in pieces."""
+def _component_dim(op: Op) -> int | None:
+    """The dim of the components of a value of many items, if they are few."""
+    axis = max((d for d, n in enumerate(op.dims) if n > 1), default=None)
+    if axis is None or not 1 < (few := op.dims[axis]) <= MOST_COMPONENTS:
+        return None
+    return axis if op.shape.size // few >= LEAST_ITEMS else None
 
-    def __init__(self) -> None:
+
+def _meets_components(op: Op) -> bool:
+    """Whether a reduction sums components up, or keeps them while it sums up items."""
+    return op.opcode == "reduce" and _component_dim(op.operands[0]) is not None
+
+
+class _Sinking:
+    """A region on the way: its ops so far, and which values are there in pieces; with `inputs`
+    those of many items are, with `concatenates` these, and `scans` always."""
+
+    def __init__(
+        self, inputs: bool, concatenates: bool = True, scans: Mapping[Op, Scan] | None = None
+    ) -> None:
         self.ops: list[Op] = []
+        self._inputs, self._concatenates, self._scans = inputs, concatenates, scans or {}
         #: whether an op was taken into the pieces of what it reads
         self.sunk = False
         self._whole: dict[Op, Op] = {}
@@ -84,11 +135,28 @@ class _Sinking:
             self._pieces[op] = found
         else:
             self._whole[op] = self._new(rebuilt(op, [self.whole(o) for o in op.operands]))
+            self._take_apart(op)
+
+    def _take_apart(self, op: Op) -> None:
+        """The components of an input, as slices."""
+        source = op.operands[0] if op.opcode == "slice" else op
+        if not self._inputs or source.opcode != "parameter":
+            return
+        if (axis := _component_dim(op)) is not None:
+            value = self._whole[op]
+            ops = tuple(self._sliced(value, axis, n, n + 1) for n in range(op.dims[axis]))
+            self._pieces[op] = _Pieces(axis, ops)
 
     def whole(self, op: Op) -> Op:
         """A value of the region as one."""
         if op not in self._whole:
             found = self._pieces[op]
+            if found.interleaved:
+                chain = Chain(op)
+                interleaved(chain, found.axis, found.ops, op.dims)
+                self.ops += chain.done()
+                self._whole[op] = self.ops[-1]
+                return self.ops[-1]
             copy = Op("concatenate", op.shape, found.ops, {"dimension": found.axis}, op.name)
             self._whole[op] = self._new(like(replace(copy, source=op.source), op))
         return self._whole[op]
@@ -99,6 +167,8 @@ class _Sinking:
 
     def _in_pieces(self, op: Op) -> _Pieces | None:
         """An op computed piece by piece, if what it reads is there so and it can be."""
+        if op in self._scans:
+            return self._scan(op, self._scans[op])
         if op.opcode == "concatenate":
             return self._concatenate(op)
         if not any(o in self._pieces for o in op.operands):
@@ -113,12 +183,35 @@ class _Sinking:
         self.sunk |= found is not None
         return found
 
+    def _scan(self, op: Op, scan: Scan) -> _Pieces:
+        made = Scanning(op, scan)
+        axis, pieces = made.pieces(self.whole)
+        first, last = scan.dims[0], scan.dims[-1]
+        dims = (*op.dims[:first], scan.size, *op.dims[last + 1 :])
+        if len(pieces) * pieces[0].dims[axis] > scan.size:
+            value = interleaved(made.chain, axis, pieces, dims)
+            if value.dims != op.dims:
+                value = made.chain.make("reshape", op.dtype, op.dims, value)
+            self.ops += made.chain.ops
+            return _Pieces(0, (value,))
+        self.ops += made.chain.ops
+        flat = _Pieces(axis, tuple(pieces), interleaved=True)
+        if first == last:
+            return flat
+        value = Op("reshape", Shape(op.dtype, dims), (), name=op.name, source=op.source)
+        self._pieces[value] = flat
+        apart = Op("reshape", op.shape, (value,), {}, op.name, source=op.source)
+        found = self._reshape(apart, flat)
+        return found or _Pieces(0, (self._new(rebuilt(apart, [self.whole(value)])),))
+
     def _concatenate(self, op: Op) -> _Pieces | None:
+        if not self._concatenates:
+            return None
         axis = op.attrs["dimension"]
         ops: list[Op] = []
         for operand in op.operands:
             inside = self._pieces.get(operand)
-            same = inside is not None and inside.axis == axis
+            same = inside is not None and inside.axis == axis and not inside.interleaved
             ops += inside.ops if inside is not None and same else [self.whole(operand)]
         alike = len({one.dims[axis] for one in ops}) == 1
         return _Pieces(axis, tuple(ops)) if alike and len(ops) <= MOST_PIECES else None
@@ -128,6 +221,8 @@ class _Sinking:
         axis, ends = first.axis, first.ends
         if op.shape.is_tuple:
             return None
+        if first.interleaved:
+            return self._elementwise_interleaved(op, first)
         pieces = []
         for begin, end in zip([0, *ends], ends, strict=False):
             operands = [self._piece(o, op, axis, begin, end) for o in op.operands]
@@ -135,12 +230,38 @@ class _Sinking:
             pieces.append(self._new(_copy(op, shape, operands)))
         return _Pieces(axis, tuple(pieces))
 
+    def _elementwise_interleaved(self, op: Op, first: _Pieces) -> _Pieces:
+        """An elementwise op of interleaved pieces."""
+        axis, count = first.axis, len(first.ops)
+        shape = _cut(op.shape, axis, op.dims[axis] // count)
+        pieces = []
+        for number in range(count):
+            operands = [self._every(o, op, axis, number, count) for o in op.operands]
+            pieces.append(self._new(_copy(op, shape, operands)))
+        return _Pieces(axis, tuple(pieces), interleaved=True)
+
+    def _every(self, operand: Op, op: Op, axis: int, number: int, count: int) -> Op:
+        """Every `count`-th element of an operand of `op` along a dim, from `number` on."""
+        if operand.dims != op.dims:  # a scalar, for all
+            return self.whole(operand)
+        found = self._pieces.get(operand)
+        alike = found is not None and found.interleaved and found.axis == axis
+        if found is not None and alike and len(found.ops) == count:
+            return found.ops[number]
+        size = operand.dims[axis] // count
+        if operand.opcode == "broadcast" and axis not in operand.attrs["dimensions"]:
+            shape = _cut(operand.shape, axis, size)
+            return self._new(_copy(operand, shape, [self.whole(operand.operands[0])]))
+        chain = Chain(operand)
+        self.ops.append(chain.strided(self.whole(operand), axis, number, count))
+        return self.ops[-1]
+
     def _piece(self, operand: Op, op: Op, axis: int, begin: int, end: int) -> Op:
         """The elements of an operand of `op` from `begin` to `end` along a dim."""
         if operand.dims != op.dims:  # a scalar, for all
             return self.whole(operand)
         found = self._pieces.get(operand)
-        if found is not None and found.axis == axis:
+        if found is not None and found.axis == axis and not found.interleaved:
             first = 0
             for one, last in zip(found.ops, found.ends, strict=True):
                 if first <= begin and end <= last:
@@ -163,7 +284,7 @@ class _Sinking:
     def _slice(self, op: Op, found: _Pieces) -> _Pieces | None:
         axis = found.axis
         begin, end = op.attrs["start"][axis], op.attrs["limit"][axis]
-        if op.attrs["stride"][axis] != 1:
+        if op.attrs["stride"][axis] != 1 or found.interleaved:
             return None
         ops, first = [], 0
         for one, last in zip(found.ops, found.ends, strict=True):
@@ -208,11 +329,39 @@ class _Sinking:
         before, size = math.prod(source[: found.axis]), source[found.axis]
         if size == 1:
             return None
+        if found.single and (flat := self._flattened(op, found)):
+            return flat
+        if found.interleaved:
+            return self._reshape_interleaved(op, found)
         axis = next(
             (d for d, n in enumerate(op.dims) if n == size and math.prod(op.dims[:d]) == before),
             None,
         )
         return None if axis is None else self._each(op, found, axis)
+
+    def _flattened(self, op: Op, found: _Pieces) -> _Pieces | None:
+        """Components that are interleaved in a result whose dim is theirs and the one before it."""
+        source, axis = op.operands[0].dims, found.axis
+        if not axis or op.dims != (
+            *source[: axis - 1],
+            source[axis - 1] * source[axis],
+            *source[axis + 1 :],
+        ):
+            return None
+        shape = _cut(op.shape, axis - 1, source[axis - 1])
+        pieces = (self._new(_copy(op, shape, [one])) for one in found.ops)
+        return _Pieces(axis - 1, tuple(pieces), interleaved=True)
+
+    def _reshape_interleaved(self, op: Op, found: _Pieces) -> _Pieces | None:
+        """What is interleaved along a dim of the result with as many elements after it."""
+        source, count = op.operands[0].dims, len(found.ops)
+        after = math.prod(source[found.axis + 1 :])
+        for d, n in enumerate(op.dims):
+            if n % count == 0 and math.prod(op.dims[d + 1 :]) == after:
+                shape = _cut(op.shape, d, n // count)
+                ops = tuple(self._new(_copy(op, shape, [one])) for one in found.ops)
+                return _Pieces(d, ops, interleaved=True)
+        return None
 
     def _broadcast(self, op: Op, found: _Pieces) -> _Pieces | None:
         axis = op.attrs["dimensions"][found.axis]
@@ -227,7 +376,7 @@ class _Sinking:
         pairs = zip(found.ops, shapes, strict=True)
         rest = [self.whole(o) for o in op.operands[1:]]
         made = (self._new(_copy(op, shape, [one, *rest])) for one, shape in pairs)
-        return _Pieces(axis, tuple(made))
+        return _Pieces(axis, tuple(made), found.interleaved)
 
     def _reduce(self, op: Op, found: _Pieces) -> _Pieces | None:
         reducer, summed = op.attrs.get("reducer"), op.attrs["dimensions"]
@@ -238,6 +387,14 @@ class _Sinking:
         init = splat(op.operands[1])
         if init is None or init != identity(reducer, op.dtype):
             return None
+        if found.interleaved:
+            total = found.ops[0]
+            for one in found.ops[1:]:
+                joined = Op(
+                    reducer, one.shape, (total, one), {}, f"{op.name}_part", source=op.source
+                )
+                total = self._new(joined)
+            return _Pieces(0, (self._part(op, total),))
         parts = [self._part(op, one) for one in found.ops]
         last = len(parts) - 1
         total = parts[0]

@@ -61,6 +61,11 @@ def expand_window(op: Op) -> list[Op]:
     return chain.done()
 
 
+def is_running(op: Op) -> bool:
+    """Whether a window holds all elements before one, or all after it, of many."""
+    return _running(op) is not None
+
+
 def _steps(op: Op) -> int:
     """Elements of a window."""
     steps = 1

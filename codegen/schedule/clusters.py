@@ -114,5 +114,5 @@ def can_share(group: Group, nests: Sequence[Nest]) -> bool:
         and not nest.tiled
         and not nest.in_order
         and group.axes.size(nest.rows) == 1
-        and not any(s.op.opcode == "dot" or is_strided(s.op) for s in summed)
+        and not any(s.op.opcode == "dot" or s.in_columns for s in summed)
     )

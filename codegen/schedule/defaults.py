@@ -5,16 +5,18 @@ Choices of the autotuner (`tuning.py`) replace some of the defaults.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.dots.streams import stream_tile
 from fusionstitch.codegen.dots.tile import TENSOR_ROWS, Tile, choose_tile
 from fusionstitch.codegen.loops.coalescing import line_costs
-from fusionstitch.codegen.loops.groups import COALESCED, Group
+from fusionstitch.codegen.loops.groups import COALESCED, Group, shared_bytes
 from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
 from fusionstitch.codegen.loops.phases import Overwrites, phases
-from fusionstitch.codegen.rewrite.extents import is_strided, reduced_size
+from fusionstitch.codegen.rewrite.extents import reduced_size
 from fusionstitch.codegen.schedule.choice import (
     CARRYING_THREADS,
     LONG_ROW,
@@ -53,6 +55,11 @@ LEAST_THREADS = 32
 TILED_LANES = 4
 #: Neighbouring threads that read a whole line of memory, 16 bytes each.
 LINE_LANES = 8
+#: Blocks that have the rows they scan in the shared memory of a multiprocessor.
+SCANNING_BLOCKS = 4
+#: Threads that share a row of pairs, and threads of a multiprocessor that hide the latency of its
+#: arithmetic.
+PAIRED_TEAM, FILLING_THREADS = 16, 1024
 #: Blocks that sum columns per multiprocessor.
 CARRIERS_PER_SM = 2
 #: Elements of a row from which on a block keeps it in most of the registers of an SM: too few
@@ -117,8 +124,8 @@ def _block_of(group: Group, nests: Sequence[Nest]) -> int:
             team = max(DEFAULT_BLOCK, _keeping_team(nest, inner, most))
             block = max(block, team if keeps else SUMMING_BLOCK)
         elif rows == 1 and inner >= LONG_ROW and not strided(nest):
-            block = max(block, _row_team(inner, most), LEAST_ROW_BLOCK)
-    return block or DEFAULT_BLOCK
+            block = max(block, _threads_of_row(group, nest, inner, most))
+    return DEFAULT_BLOCK if block < LEAST_ROW_BLOCK else block
 
 
 def _row_team(row: int, most: int, per_thread: int = PER_THREAD) -> int:
@@ -140,8 +147,14 @@ def strided(nest: Nest) -> bool:
     lanes do not carry them."""
     for stage in nest.stages:
         if stage.op.opcode == "reduce" and nest.place[stage] is not Place.CARRY:
-            return is_strided(stage.op)
+            return stage.in_columns
     return False
+
+
+def pairs(nest: Nest) -> bool:
+    """True if the nest sums over pairs, of which the rows of a block read most together."""
+    sums = [s for s in nest.stages if s.op.opcode == "reduce"]
+    return bool(sums) and all(s.visits_pairs for s in sums)
 
 
 def in_columns(nest: Nest) -> bool:
@@ -236,18 +249,28 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
     longest = max((_size(group, n.inner) for n in nests if n.placed(Place.REDUCE)), default=0)
     if FULL_ROW < longest <= longest_kept(device) and _keeps_two(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
+    # loops over the totals of a scan are short, and all others wait for them
+    scans = any(annotations_of(stage.op).once for stage in group.stages)
+    fills = all if scans else any
+    room = device.shared_per_sm // SCANNING_BLOCKS if scans else math.inf
     points = 1
     tiles_each = 1 if device.own_blocks else 2
     busy_tiles = 0 if device.holds_one_block else tiles_each * device.sm_count // alike
     while points < group.tiles:
-        filled = any(
+        filled = fills(
             points * _size(group, n.rows) * _lanes(n, group, block) >= target for n in nests
         )
         busy = group.tiles // (points * 2) >= busy_tiles
-        if filled or not (busy or points < least):
+        fits = 2 * points * shared_bytes(group) <= room
+        if filled or not (busy or points < least) or not (fits or points < least):
             break
         points *= 2
-    return points if group.is_flat else min(points, group.tiles)
+    if group.is_flat:
+        return points
+    if scans and group.tiles % points:  # the last tile would have other rows
+        near = [n for n in range(points // 2 + 1, 2 * points) if group.tiles % n == 0]
+        points = min(near, key=lambda n: abs(n - points), default=points)
+    return min(points, group.tiles)
 
 
 def _keeps_two(group: Group, nests: Sequence[Nest], row: int) -> bool:
@@ -276,12 +299,24 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
         return 1
     if nest.stages[0].op.opcode == "dot":
         return min(LINE_LANES, power_of_two(inner)) if _along_inner(nest) else 1
-    return _long_team(inner, block) if inner >= LONG_ROW else min(32, power_of_two(inner))
+    if inner >= LONG_ROW:
+        return _long_team(group, nest, inner, block)
+    return min(32, power_of_two(inner))
 
 
-def _long_team(row: int, block: int) -> int:
+def _long_team(group: Group, nest: Nest, row: int, block: int) -> int:
     """Threads that share a long row in a block that may be larger for the sake of other groups."""
-    return team_in(block, max(LEAST_ROW_BLOCK, _row_team(row, block)))
+    return team_in(block, _threads_of_row(group, nest, row, block))
+
+
+def _threads_of_row(group: Group, nest: Nest, row: int, most: int) -> int:
+    """Threads that share a long row: many, but where rows read the same, which a block had better
+    read for many of them, no more than fill the device."""
+    team = max(LEAST_ROW_BLOCK, _row_team(row, most))
+    if not pairs(nest):
+        return team
+    filled = group.device.sm_count * FILLING_THREADS // (group.tiles * _size(group, nest.rows))
+    return min(team, max(PAIRED_TEAM, power_of_two(max(1, filled))))
 
 
 def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) -> Teams:
@@ -304,7 +339,8 @@ def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) 
         return Teams(max(1, threads))
     if inner >= LONG_ROW and _size(group, nest.rows) * 32 < block:
         spare = min(block // power_of_two(rows), inner // vector_elements(nest))
-        return Teams(max(_long_team(inner, block), power_of_two(spare + 1) // 2))
+        long = _long_team(group, nest, inner, block)
+        return Teams(long if pairs(nest) else max(long, power_of_two(spare + 1) // 2))
     if nest.stages[0].op.opcode == "dot":
         spare = power_of_two(block // rows) if rows < block else 1
         return Teams(min(32, power_of_two(inner), max(LINE_LANES, spare)))

@@ -45,10 +45,10 @@ class Somewhere:
         """The axes there."""
         group, rows = self.group, self.nest.rows
         row = variable(ROW, rows)
-        point = variable(TILE, group.tiles) * group.points + row // (rows // group.points)
+        digits = Digits(group.group, self.nest.nest, group.points)
+        point = variable(TILE, group.tiles) * group.points + digits.point_of(row)
         if group.ragged:
             point = variable(POINT, group.grid_points)
-        digits = Digits(group.group, self.nest.nest, group.points)
         turned = group.backward and self.nest.nest.placed(Place.CARRY)
         digits.bind_rows(constant(rows - 1) - row if turned else row, point)
         digits.bind_column(self.column)

@@ -53,7 +53,10 @@ def length(groups: Iterable[GroupPlan]) -> int:
     """Ops in the text of a kernel, those of groups with equal stages counted once, for they may
     share a function: what compiling it takes grows with."""
     kinds = {_stages(group): group for group in groups}
-    return sum(1 + len(s.inlined) for group in kinds.values() for s in group.group.stages)
+    nests = (nest.nest for group in kinds.values() for nest in group.nests)
+    return sum(
+        len(n.stages) + len(frozenset().union(*(s.inlined for s in n.stages))) for n in nests
+    )
 
 
 def _stages(group: GroupPlan) -> Hashable:

@@ -136,13 +136,24 @@ def _tiled_per_sm(plan: KernelPlan, shared_bytes: int, device: Device) -> int:
 
 
 def _tile_registers(plan: KernelPlan) -> int:
-    """Registers per thread that the register tiles of a kernel take."""
+    """Registers per thread that the register tiles of a kernel take, or its sums over pairs."""
     need = 0
     for group in plan.groups:
         for nest in group.nests:
             if nest.tile is not None:
                 need = max(need, nest.tile.registers + _spare_registers(nest, plan))
+            need = max(need, _paired_registers(nest))
     return max(LEAST_REGISTERS, -(-need // 8) * 8)
+
+
+def _paired_registers(nest: NestPlan) -> int:
+    """Registers of a loop over pairs: its sums, what it reads of both of a pair, and what they are
+    together, which all sums may wait for."""
+    sums = [stage for stage in nest.nest.stages if stage.visits_pairs]
+    if not sums:
+        return 0
+    read = max(len(stage.loads) for stage in sums)
+    return ADDRESS_REGISTERS + len(sums) + read + read // 2
 
 
 def _spare_registers(nest: NestPlan, plan: KernelPlan) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 
 from fusionstitch.codegen.annotations import annotated, like
 from fusionstitch.codegen.loops.groups import LEAST_COLUMNS, MOST_COLUMNS
-from fusionstitch.codegen.rewrite.extents import is_strided, reduced_size
+from fusionstitch.codegen.rewrite.extents import LEAST_PAIRED, is_strided, reduced_size
 from fusionstitch.codegen.rewrite.monoids import Monoid, in_order
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.schedule.defaults import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
@@ -27,13 +27,17 @@ from fusionstitch.codegen.schedule.shares import shares
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.hlo.graph import Graph, Op, Shape
+from fusionstitch.hlo.graph import Graph, Op, Shape, ids
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 
 #: Reductions of fewer elements are not worth a grid barrier.
 SMALL = 1 << 16
 #: A thread should still have this many elements of its own.
 LEAST_PER_PART = 64
+#: Threads that share a part of a sum over pairs.
+PAIRED_THREADS = 256
+#: Parts of such a sum, at most.
+MOST_PAIRED = 1 << 13
 #: Threads that share a column of a coalesced column reduction in one block.
 COLUMN_THREADS = 8
 #: Rows that a thread should sum where it carries sums of columns from row to row.
@@ -77,10 +81,23 @@ def find_splits(graph: Graph, device: Device, scale: float = 1.0) -> Splits:
     found: dict[int, Split] = {}
     for op in graph.ops[:-1]:
         share = share_of.get(op.id, 1.0)
-        wanted = parts(op, device, scale, share)
+        if _visits_pairs(graph, op):
+            wanted = _paired_parts(op, device, scale)
+        else:
+            wanted = parts(op, device, scale, share)
         if wanted > 1 and (count := possible_parts(op, wanted)) > 1:
             found[op.id] = Split(count, share)
     return found
+
+
+def _visits_pairs(graph: Graph, op: Op) -> bool:
+    """Whether a reduction visits far more elements than its inputs have: arithmetic is what it
+    waits for."""
+    if not _is_large_sum(op):
+        return False
+    read = (graph.ops[i] for i in ids(graph.reach[op.id]))
+    arrays = (o for o in read if o.opcode == "parameter")
+    return all(o.shape.size * LEAST_PAIRED <= op.operands[0].shape.size for o in arrays)
 
 
 def split_reductions(graph: Graph, splits: Splits) -> Graph:
@@ -118,15 +135,28 @@ def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int
         threads, least = _threads(op, device), LEAST_PER_PART
     else:
         return 1
-    size = reduced_size(op)
     rows = _row_parts(op, device, scale, share)
     if rows > 1:
         return rows
-    if size < 2 * least:
-        return 1
-    filling = device.sm_count * device.memory_threads * waves
-    wanted = int(filling // max(1, op.shape.size * threads) * scale)
-    if wanted < 2:
+    return _filling(op, device, threads, scale * waves, least)
+
+
+def _paired_parts(op: Op, device: Device, scale: float) -> int:
+    """Parts of a sum over pairs, if possible one for each of what is paired with all others: a
+    thread then has that in registers."""
+    count = _filling(op, device, PAIRED_THREADS, scale)
+    extents = _extents(op)
+    return extents[0] if len(extents) > 1 and 1 < count <= extents[0] <= MOST_PAIRED else count
+
+
+def _filling(
+    op: Op, device: Device, threads: int, scale: float, least: int = LEAST_PER_PART
+) -> int:
+    """Parts that fill the device so often, with so many threads a result and at `least` so many
+    elements a part."""
+    size = reduced_size(op)
+    wanted = int(device.sm_count * device.memory_threads // max(1, op.shape.size * threads) * scale)
+    if size < 2 * least or wanted < 2:
         return 1
     count = 1 << int(math.log2(min(wanted, size // least)))
     return _nested(count, _extents(op))

@@ -23,8 +23,9 @@ from fusionstitch.codegen.schedule.widths import vector_width
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
 #: Loads of a thread under way at once where it sums columns from row to row; steps of a team along
-#: its row that are unrolled together, at most, and so few that the compiler may choose.
-ROW_LOADS, STEPS, FEW_STEPS = 8, 16, 4
+#: its row that are unrolled together, at most, loads of all of these, and steps so few that the
+#: compiler may choose.
+ROW_LOADS, STEPS, STEP_LOADS, FEW_STEPS = 8, 16, 32, 4
 
 
 def with_walks(plan: KernelPlan, written: Set[int]) -> KernelPlan:
@@ -86,7 +87,9 @@ def _steps_at_once(nest: NestPlan, steps: int) -> int:
     if steps <= FEW_STEPS and not nest.teams.columns:
         return 0
     each = {nest.inner // nest.teams.threads, steps}
-    return min(range(STEPS, 0, -1), key=lambda n: max(t // n + t % n for t in each))
+    loads = max(len(stage.loads) for stage in nest.nest.stages)
+    most = max(1, min(STEPS, STEP_LOADS // max(1, loads)))
+    return min(range(most, 0, -1), key=lambda n: max(t // n + t % n for t in each))
 
 
 def row_stride(teams: Teams, rows: int, block: int, ragged: bool) -> int:

@@ -14,6 +14,9 @@ from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPl
 from fusionstitch.codegen.schedule.walk import ELEMENT, ROW, TILE, UNIT
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
+#: Elements that lie so near each other share lines of memory.
+NEAR = 8
+
 
 def vector_width(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int]) -> int:
     """Elements per access: the most for which every store and some load is one vector. `written`
@@ -54,7 +57,8 @@ def _divides(width: int, group: GroupPlan, nest: NestPlan) -> bool:
 def _are_vectors(
     width: int, group: GroupPlan, nest: NestPlan, along: list[Stage], stored: Set[Stage]
 ) -> bool:
-    """Whether all of what is stored, and some of what is loaded, lies in whole vectors."""
+    """Whether all of what is stored, and some of what is loaded, lies in whole vectors, and no more
+    is loaded of which neighbouring threads had rather read neighbouring elements."""
     digits, lane = Digits(group.group, nest.nest, group.points), Var(ELEMENT, width)
     tile, element = variable(TILE, group.tiles), Index(((lane, 1),))
     if nest.flat:
@@ -62,23 +66,30 @@ def _are_vectors(
         digits.bind_rows(row, tile * group.points + row)
     else:
         row = variable(ROW, nest.rows)
-        digits.bind_rows(row, tile * group.points + row // (nest.rows // group.points))
+        digits.bind_rows(row, tile * group.points + digits.point_of(row))
         digits.bind_column(variable(UNIT, nest.inner // width) * width + element)
-    loaded = False
+    loaded = strided = 0
     for stage in along:
         if stage in stored:
             address = linearize(digits.index(stage), stage.op.dims)
             if aligned_base(address, lane, width) is None:
                 return False
-        loaded = loaded or any(
-            aligned_base(linearize(at, op.dims), lane, width) is not None
-            for op, at in _inputs(stage, digits)
-        )
-    return loaded
+        for op, at in _inputs(stage, digits):
+            address = linearize(at, op.dims)
+            if in_range(op, at) and aligned_base(address, lane, width) is not None:
+                loaded += 1
+            elif 0 < _step(address, lane) <= NEAR:
+                strided += 1
+    return loaded > strided
+
+
+def _step(address: Index, lane: Var) -> int:
+    """How far apart a thread's neighbouring elements lie, where that is always the same."""
+    return next((step for term, step in address.terms if term == lane), 0)
 
 
 def _inputs(stage: Stage, digits: Digits) -> Iterator[tuple[Op, Indices]]:
-    """The inputs of a stage where `digits` are, those whose place is known to be one."""
+    """The inputs of a stage where `digits` are."""
     own = zip(
         (*stage.dims, *stage.inner), (*digits.index(stage), *digits.inner(stage)), strict=True
     )
@@ -88,6 +99,4 @@ def _inputs(stage: Stage, digits: Digits) -> Iterator[tuple[Op, Indices]]:
         for i in index:
             if i not in known:
                 known[i] = substituted(i, values)
-        at = tuple(known[i] for i in index)
-        if in_range(op, at):
-            yield op, at
+        yield op, tuple(known[i] for i in index)

@@ -44,6 +44,27 @@ def test_rows_and_columns_are_where_they_were_bound() -> None:
     assert digits.place(result) == ((point, variable("column", 512)), ())
 
 
+def test_rows_that_lie_together_are_of_neighbouring_points() -> None:
+    """The columns of a scan down an array are its grid points, one a thread side by side."""
+    region = whole_of(
+        lambda x: jnp.cumsum(x, 0) * 2, jax.ShapeDtypeStruct((128, 4096), jnp.float32)
+    )
+    [group] = plan_kernel(region, device("h200")).plan.groups
+    digits = [Digits(group.group, nest.nest, group.points) for nest in group.nests]
+    assert all(one.points_last for one in digits)
+    row = variable("row", group.nests[0].rows)
+    digits[0].bind_rows(row, digits[0].point_of(row))
+    assert digits[0].point == row % group.points
+    first = group.nests[0].nest.stages[0]
+    *_, column = digits[0].index(first)
+    assert column == row % group.points
+
+
+def test_rows_of_one_point_lie_together_where_the_last_axis_is_theirs() -> None:
+    group, nest = planned(lambda x: x - x.sum(1, keepdims=True), 64, 512)
+    assert not Digits(group.group, nest.nest, group.points).points_last
+
+
 def test_binding_rows_forgets_the_column() -> None:
     group, nest = planned(lambda x: x.sum(1), 64, 512)
     digits = Digits(group.group, nest.nest, group.points)

@@ -326,3 +326,34 @@ def test_many_sums_of_rows_that_fill_the_device_share_its_blocks() -> None:
     for _ in range(8):
         total = b.add(total, b.reduce(b.exp(b.parameter((1000, 40))), (1,)))
     assert phase_sizes(groups_of(b, total)) == [1]
+
+
+# ---- sums over pairs -----------------------------------------------------------------------------
+
+
+def distances(b: Builder, n: int, m: int) -> Op:
+    x, y = (b.broadcast(b.parameter((k,)), (n, m), (d,)) for d, k in enumerate((n, m)))
+    return b.sub(x, y)
+
+
+def test_sums_over_the_same_pairs_are_one_group() -> None:
+    b = Builder()
+    d = distances(b, 600, 700)
+    [group] = groups_of(b, b.reduce(b.mul(d, d), (1,)), b.reduce(b.exp(d), (1,), "maximum"))
+    assert opcodes(group) == ["reduce", "reduce"]
+    assert group.tiles == 600
+
+
+def test_sums_both_ways_are_two_groups_of_whole_rows() -> None:
+    b = Builder()
+    d = b.exp(distances(b, 600, 700))
+    groups = groups_of(b, b.reduce(d, (1,)), b.reduce(d, (0,)))
+    assert sorted((g.tiles, g.least_points) for g in groups) == [(600, 1), (700, 1)]
+
+
+def test_what_is_computed_of_sums_does_not_part_them() -> None:
+    b = Builder()
+    d = distances(b, 600, 700)
+    sums = [b.reduce(op, (1,)) for op in (b.exp(d), b.tanh(d), b.mul(d, d))]
+    [group] = groups_of(b, *(b.exp(total) for total in sums))
+    assert opcodes(group).count("reduce") == 3

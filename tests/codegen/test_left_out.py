@@ -13,7 +13,7 @@ from jax import lax
 
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import CodegenOptions, draft, generate, neighbours
-from fusionstitch.codegen.search import compared
+from fusionstitch.codegen.search import compared, stored
 from fusionstitch.codegen.search import neighbours as schedules
 from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.while_loops import generate as loops
@@ -92,6 +92,7 @@ def test_a_comparison_hides_a_defect_where_nobody_checks_alone(
     assert isinstance(first, Draft)
     monkeypatch.setattr(schedules, "settle", broken)
     monkeypatch.setattr(schedules, "split_so", broken)
+    monkeypatch.setattr(stored, "decide", broken)
     from fusionstitch.codegen.generate import compared as faster
 
     assert faster(first, H200) is first

@@ -20,7 +20,12 @@ from fusionstitch.codegen.loops.pieces import Piece, joined
 from fusionstitch.codegen.loops.stages import find_stages
 from fusionstitch.codegen.rewrite.joined import LEAST_ELEMENTS, MOST_PIECES, compute_pieces
 from fusionstitch.codegen.rewrite.padded_sums import join_padded
-from fusionstitch.codegen.rewrite.sunk import MOST_OPS, sink_concatenates
+from fusionstitch.codegen.rewrite.sunk import (
+    LEAST_ITEMS,
+    MOST_COMPONENTS,
+    MOST_OPS,
+    sink_concatenates,
+)
 from fusionstitch.codegen.schedule.parser import parse_template
 from fusionstitch.codegen.search.stored import in_pieces, starts
 from fusionstitch.codegen.settings import CodegenOptions, Settings
@@ -271,6 +276,32 @@ def test_components_are_multiplied_ordered_and_summed_one_by_one() -> None:
     made = sink_concatenates(graph)
     assert not {"dot", "gather", "reduce"} & set(opcodes(made))
     same(graph, made)
+
+
+def test_components_of_many_items_are_taken_apart_where_they_are_summed() -> None:
+    b = Builder()
+    x = b.parameter((LEAST_ITEMS, 4))
+    norm = b.reduce(b.tanh(x), (1,))
+    graph = whole(b.graph(b.mul(x, b.like(b.exp(norm), x, (1,)))))
+    made = sink_concatenates(graph)
+    assert opcodes(made).count("slice") == 4
+    assert "reduce" not in opcodes(made)
+    same(graph, made)
+
+
+@pytest.mark.parametrize("dims", [(LEAST_ITEMS - 1, 4), (LEAST_ITEMS, MOST_COMPONENTS + 1)])
+def test_few_items_and_long_ones_are_left_as_they_are(dims: tuple[int, int]) -> None:
+    b = Builder()
+    x = b.parameter(dims)
+    graph = whole(b.graph(b.mul(x, b.like(b.reduce(x, (1,)), x, (1,)))))
+    assert sink_concatenates(graph) is graph
+
+
+def test_components_that_nothing_sums_up_are_left_as_they_are() -> None:
+    b = Builder()
+    x = b.parameter((LEAST_ITEMS, 4))
+    graph = whole(b.graph(b.mul(x, b.exp(x))))
+    assert sink_concatenates(graph) is graph
 
 
 def test_a_region_that_would_become_too_long_stays() -> None:

@@ -275,3 +275,19 @@ def test_a_sum_over_a_single_row_is_left_alone() -> None:
     x, y = b.parameter((1, 1 << 16)), b.parameter((4096, 768))
     graph = whole(b.graph(b.reduce(x, (0,)), b.reduce(y, (0,))))
     assert len(reduces(halved(graph))) == 3
+
+
+def pairs(n: int, m: int, over: tuple[int, ...]) -> Graph:
+    b = Builder()
+    x, y = (b.broadcast(b.parameter((k,)), (n, m), (d,)) for d, k in enumerate((n, m)))
+    return whole(b.graph(b.reduce(b.exp(b.sub(x, y)), over)))
+
+
+def test_a_sum_over_all_pairs_has_a_part_for_each_of_one_side() -> None:
+    [split] = find_splits(pairs(2048, 3000, (0, 1)), H200).values()
+    assert split.parts == 2048
+
+
+def test_sums_over_the_pairs_of_each_are_left_whole() -> None:
+    assert not find_splits(pairs(2048, 3000, (1,)), H200)
+    assert not find_splits(pairs(2048, 3000, (0,)), H200)

@@ -146,6 +146,16 @@ EXACT = {
     ),
 }  # fmt: skip
 ROUNDED = {
+    "one and a half": (
+        X + splat("c", "f32", 1.5) + "r = f32[8] power(x, c)",
+        "select(compare(x, -infEQ), inf, multiply(sqrt(x), x))",
+    ),
+    "minus one and a half": (
+        X + splat("c", "f32", -1.5) + "r = f32[8] power(x, c)",
+        "select(compare(x, -infEQ), 0.0, "
+        "multiply(abs(rsqrt(x)), multiply(abs(rsqrt(x)), abs(rsqrt(x)))))",
+    ),
+    "another power": (X + splat("c", "f32", 1.25) + "r = f32[8] power(x, c)", "power(x, 1.25)"),
     "by a constant": (
         X + splat("c", "f32", 10) + "r = f32[8] divide(x, c)",
         "multiply(x, 0.10000000149011612)",

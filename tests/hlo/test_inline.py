@@ -189,3 +189,46 @@ def test_missing_callees_are_refused():
     proto.computations[-1].instructions[1].called_computation_ids[:] = [99]
     with pytest.raises(ImportModuleError, match="is called but missing"):
         inline_calls(proto.SerializeToString())
+
+
+SCANNED = """
+step {
+  input = f32[] parameter(1)
+  carry = f32[] parameter(0)
+  s = f32[] add(input, carry)
+  t = (f32[], f32[]) tuple(s, s)
+  ROOT g = f32[] get-tuple-element(t), index=1
+}
+longer {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  e = f32[] exponential(a)
+  ROOT s = f32[] add(e, b)
+}
+"""
+
+
+def scanned(body):
+    return text_to_proto(
+        f"HloModule m\n{SCANNED}\nENTRY main {{\n  x = f32[3] parameter(0)\n"
+        f"  y = f32[3] parameter(1)\n{body}\n}}\n"
+    )
+
+
+def test_a_map_by_one_op_is_that_op():
+    """XLA joins the blocks of a running sum by the body of the scan that it was."""
+    text = "  ROOT r = f32[3] map(x, y), dimensions={0}, to_apply=step"
+    entry = from_proto(inline_calls(scanned(text))).entry
+    assert (entry.root.opcode, [o.name for o in entry.root.operands]) == ("add", ["y", "x"])
+    x, y = np.float32([[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(evaluate(entry, [x, y])[0], x + y)
+
+
+def test_a_map_by_a_longer_body_stays():
+    text = "  ROOT r = f32[3] map(x, y), dimensions={0}, to_apply=longer"
+    assert from_proto(inline_calls(scanned(text))).entry.root.opcode == "map"
+
+
+def test_the_body_of_a_scan_that_a_reduction_has_is_known():
+    text = "  z = f32[] constant(0)\n  ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=step"
+    assert from_proto(inline_calls(scanned(text))).entry.root.attrs["reducer"] == "add"

@@ -1,0 +1,134 @@
+"""Prefix scans, however they are written: which values of a region are scans of which others.
+
+JAX writes a scan by an associative function as a tree of strided slices, joined pairs, pads with
+gaps between the elements, and concatenates; XLA makes running reductions blocks whose totals are
+scanned in turn; people add shifted copies to themselves. What all have in common is what each
+element stands for: an interval of the elements of one array, joined in order. Slices, pads,
+reshapes and reversals move intervals (`scan_moves.py`), and a join of two that touch is the
+interval of both (`scan_joins.py`). A value of which element p stands for all elements up to p is a
+scan, whatever made it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusionstitch.codegen.rewrite.scan_facts import (
+    LINEAR,
+    MOST,
+    MOST_FACTS,
+    Array,
+    Fact,
+    Factor,
+    Known,
+    Rows,
+)
+from fusionstitch.codegen.rewrite.scan_joins import JOINS
+from fusionstitch.codegen.rewrite.scan_moves import MOVES
+from fusionstitch.codegen.text.expressions import identity
+from fusionstitch.hlo.graph import Graph, Op
+
+#: Elements of the shortest row that is a scan.
+LEAST = 8
+#: Ops of a region that move and join as a scan does, at least.
+LEAST_OPS = 6
+_RULES = {**MOVES, **JOINS}
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A value that is a scan of `source` along its dims `axes`, from `start` on, `size` elements:
+    in their order or from the last one on (`mirrored`), from the first element of the result or
+    from its last (`reverse`), each with or without (`exclusive`) its own. `rows` are the dims of
+    the source that the result's others are; it has the scanned ones as its dims `dims`."""
+
+    source: Op
+    axes: tuple[int, ...]
+    rows: Rows
+    dims: tuple[int, ...]
+    start: int
+    size: int
+    mirrored: bool
+    reverse: bool
+    exclusive: bool
+    joins: str
+    factor: Factor | None
+
+
+def find_scans(graph: Graph) -> dict[Op, Scan]:
+    """The values of a region that are scans."""
+    moves = sum(op.opcode in ("slice", "pad", "concatenate", "reduce-window") for op in graph.ops)
+    runs = any(op.opcode == "reduce-window" and _steps(op) >= LEAST for op in graph.ops)
+    if moves < LEAST_OPS and not runs:
+        return {}
+    known = Known()
+    found: dict[Op, Scan] = {}
+    for op in graph.ops[:-1]:
+        rule = _RULES.get(op.opcode)
+        if rule is None or op.shape.is_tuple:
+            continue
+        facts = list(rule(known, op))[:MOST_FACTS]
+        if facts:
+            known.facts[op] = facts
+        scan = next(filter(None, (_complete(op, fact) for fact in facts)), None)
+        if scan is not None:
+            found[op] = scan
+    return found
+
+
+def _steps(op: Op) -> int:
+    return math.prod(op.attrs["size"])
+
+
+def _complete(op: Op, fact: Fact) -> Scan | None:
+    """The scan that a value is, if each element stands for all before it, or all after it."""
+    dims = tuple(d for d, n in enumerate(fact.low.shape) if n > 1)
+    size = fact.low.size
+    if fact.joins is None or not LEAST <= size <= MOST or not _has_rows(op, fact, dims):
+        return None
+    none = 0.0 if fact.joins == LINEAR else float(identity(fact.joins, op.dtype))
+    some = ~fact.empty.reshape(-1)
+    count = int(some.sum())
+    if count < size - 1 or not fact.filled(none):
+        return None
+    exclusive = count < size
+    low, high = fact.low.reshape(-1)[some], fact.high.reshape(-1)[some]
+    first, last = int(low.min()), int(high.max())
+    extent = math.prod(fact.source.dims[d] for d in fact.axes)
+    for mirrored, reverse, lows, highs in _orders(size, first, last, own=not exclusive):
+        if (low == lows[some]).all() and (high == highs[some]).all():
+            # what no element stands for belongs to the row as well
+            start = first - (exclusive and mirrored != reverse)
+            if start >= 0 and start + size <= extent:
+                where = fact.source, fact.axes, fact.rows, dims, start, size
+                how = mirrored, reverse, exclusive, fact.joins, fact.factor
+                return Scan(*where, *how)
+    return None
+
+
+def _orders(
+    size: int, first: int, last: int, own: bool
+) -> Iterator[tuple[bool, bool, Array, Array]]:
+    """Whether a scan of the elements from `first` to `last` is mirrored, and reversed, and the
+    bounds of what each of its elements stands for."""
+    place = np.arange(size)
+    begun, ended = np.full(size, first), np.full(size, last)
+    yield False, False, begun, first + place + own
+    yield True, False, last - place - own, ended
+    yield False, True, last - size + place + 1 - own, ended
+    yield True, True, begun, first + size - place - 1 + own
+
+
+def _has_rows(op: Op, fact: Fact, dims: tuple[int, ...]) -> bool:
+    """Whether a value varies along neighbouring dims, and has all rows of its source along others,
+    in their order."""
+    if not dims or dims != tuple(range(dims[0], dims[-1] + 1)):
+        return False
+    sizes = list(enumerate(zip(fact.rows, op.dims, strict=True)))
+    rows = [(row, n) for d, (row, n) in sizes if d not in dims and n > 1]
+    source = [(d, n) for d, n in enumerate(fact.source.dims) if d not in fact.axes and n > 1]
+    return rows == source
