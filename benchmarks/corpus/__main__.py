@@ -69,7 +69,7 @@ def rows(
     which one measures."""
     env = environment_of(folder)
     flags = ["--seed", str(asked.seed), "--rounds", str(asked.rounds)]
-    flags += ["--seconds", str(asked.seconds)]
+    flags += ["--seconds", str(asked.seconds), "--times", str(asked.times)]
     flags += ["--small"] if asked.small else []
     # a process of a GPU takes the place of one that has ended
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -117,6 +117,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time of each GPU")
     parser.add_argument("--gpus", type=int, default=1, help="how many GPUs there are to use")
     parser.add_argument("--small", action="store_true", help="sizes of tests, for a CPU")
+    parser.add_argument("--times", type=int, default=1, help="by how much batches are larger")
     parser.add_argument("--commit", help="the commit, where the checkout has no git")
     asked = parser.parse_args(given)
     try:
@@ -133,6 +134,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "command": " ".join(["python -m benchmarks.corpus", *words]),
         "environment": environment.describe(asked.commit),
         "seed": asked.seed,
+        "times": asked.times,
         "rows": [],
     }
     with tempfile.TemporaryDirectory() as folder:

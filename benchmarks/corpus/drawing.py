@@ -61,11 +61,13 @@ class Layout:
 class Draw:
     """Draws for one template: equal seeds and names give equal programs, `small` ones for tests.
 
-    What has a shape is a `Leaf`; its values depend on the seed, the name and its number alone.
+    What has a shape is a `Leaf`; its values depend on the seed, the name and its number alone. The
+    first size that a template draws, mostly its batch, is `times` as large.
     """
 
-    def __init__(self, seed: int, name: str, small: bool = False):
+    def __init__(self, seed: int, name: str, small: bool = False, times: int = 1):
         self.small = small
+        self._times = times
         self._seed = (seed, zlib.crc32(name.encode()))
         self._random = np.random.default_rng(self._seed)
         self._leaves = 0
@@ -81,7 +83,8 @@ class Draw:
         units = min(max(round(drawn / multiple_of), -(-low // multiple_of)), high // multiple_of)
         if self.small and units * multiple_of > SMALL:
             units = max((9 + units % 15) // multiple_of, -(-least // multiple_of), 1)
-        return units * multiple_of
+        times, self._times = self._times, 1
+        return units * multiple_of * times
 
     def odd_size(self, low: int, high: int, least: int = 1) -> int:
         """An odd size."""

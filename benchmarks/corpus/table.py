@@ -55,9 +55,9 @@ class Template:
     kind: str
     make: Make
 
-    def program(self, seed: int, small: bool = False) -> Program:
-        """The program of a seed: for a GPU, or `small` for a test."""
-        fun, leaves = self.make(Draw(seed, self.name, small))
+    def program(self, seed: int, small: bool = False, times: int = 1) -> Program:
+        """The program of a seed: for a GPU, or `small` for a test; of so many `times` the batch."""
+        fun, leaves = self.make(Draw(seed, self.name, small, times))
         return Program(self.name, self.kind, fun, leaves)
 
 

@@ -42,6 +42,7 @@ class Asked:
     in `alone` measures, others prepare or check meanwhile."""
 
     seed: int
+    times: int
     rounds: int = 30
     seconds: float = 2.0
     pair: bool = False
@@ -259,6 +260,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--alone", type=Path)
+    parser.add_argument("--times", type=int, default=1)
     for flag in ("pair", "repeat", "small"):
         parser.add_argument(f"--{flag}", action="store_true")
     given = vars(parser.parse_args())
@@ -268,7 +270,7 @@ def main() -> None:
     row.put(kind=template.kind, seed=asked.seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        work(template.program(asked.seed, asked.small), row, asked)
+        work(template.program(asked.seed, asked.small, asked.times), row, asked)
     row.put(warnings=sorted({f"{w.category.__name__}: {w.message}"[:300] for w in caught}))
     row.step("done")
     sys.stdout.flush()

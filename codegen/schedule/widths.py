@@ -14,8 +14,9 @@ from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPl
 from fusionstitch.codegen.schedule.walk import ELEMENT, ROW, TILE, UNIT
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
-#: Elements that lie so near each other share lines of memory.
-NEAR = 8
+#: Elements that lie so near each other share lines of memory. For each input that is read in
+#: vectors so many others may be read by neighbouring threads a vector apart.
+NEAR, STRIDED = 8, 2
 
 
 def vector_width(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int]) -> int:
@@ -76,11 +77,11 @@ def _are_vectors(
                 return False
         for op, at in _inputs(stage, digits):
             address = linearize(at, op.dims)
-            if in_range(op, at) and aligned_base(address, lane, width) is not None:
-                loaded += 1
+            if aligned_base(address, lane, width) is not None:
+                loaded += in_range(op, at)
             elif 0 < _step(address, lane) <= NEAR:
                 strided += 1
-    return loaded > strided
+    return loaded > 0 and strided <= STRIDED * loaded
 
 
 def _step(address: Index, lane: Var) -> int:

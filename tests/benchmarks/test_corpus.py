@@ -115,3 +115,21 @@ def test_a_small_program_is_right_under_the_emulator(name: str) -> None:
     sides = jax.jit(program.fun), fs.jit(program.fun, options=options)
     xla, ours = ([accuracy.host(x) for x in jax.tree.leaves(run(*args))] for run in sides)
     assert not check_rounded(ours, xla, *wanted_by(program.fun, args, module, xla))["wrong"]
+
+
+def test_the_first_size_that_is_drawn_is_so_many_times_as_large() -> None:
+    plain, large = Draw(3, "a_program"), Draw(3, "a_program", times=16)
+    sizes = [
+        [draw.size(3, 90, 3), draw.size(5, 50), draw.odd_size(5, 50)] for draw in (plain, large)
+    ]
+    assert sizes[1] == [16 * sizes[0][0], *sizes[0][1:]]
+    assert large.dtype() == plain.dtype()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_program_of_a_larger_batch_lowers(name: str) -> None:
+    template = TEMPLATES[name]
+    large, plain = template.program(2, times=4), template.program(2)
+    assert large.nbytes >= plain.nbytes
+    jax.jit(large.fun).trace(*large.shapes())
