@@ -97,6 +97,7 @@ class Scanning:
         self, values: Op, factors: Op | None, axis: int, exclusive: bool, count: int
     ) -> list[Op]:
         """What is interleaved along the scan, `count` neighbours of which are one thread's."""
+        first = values.dims[axis] - 1 if self.scan.reverse else 0
         if more := -values.dims[axis] % count:
             values = self._longer(values, axis, more, self._none(values.dtype))
             factors = self._longer(factors, axis, more, 1) if factors else None
@@ -110,6 +111,8 @@ class Scanning:
             total, factor = own[order[0]], by[order[0]]
             for j in order[1:]:
                 total = self._joined(total, own[j], by[j])
+                if j == first % count and by[j] is not None:  # what comes before it changes nothing
+                    total = self._begun(total, own[j], axis, first // count)
                 factor = self._times(factor, by[j])
             total = self._kept(total)
             factor = None if factor is None else self._kept(factor)
@@ -119,6 +122,8 @@ class Scanning:
         results: dict[int, Op] = {}
         for j in order:
             after = own[j] if before is None else self._joined(before, own[j], by[j])
+            if j == first % count and before is not None and by[j] is not None:
+                after = self._begun(after, own[j], axis, first // count)
             none = self._nothing(own[j]) if before is None and exclusive else before
             results[j] = none if exclusive and none is not None else after
             before = after
@@ -128,6 +133,15 @@ class Scanning:
         if factor is None:
             return self.chain.like(own, self.scan.joins, before, own)
         return self.chain.like(own, "add", self.chain.like(own, "multiply", factor, before), own)
+
+    def _begun(self, after: Op, own: Op, axis: int, first: int) -> Op:
+        """What follows nothing, at one place of an axis, is what it is: its factor, which may be
+        infinite, counts for nothing."""
+        place = self.chain.make("iota", "s32", own.dims, dimension=axis)
+        at = self.chain.splat(first, place)
+        edge = {"direction": "EQ", "total_order": False}
+        begins = self.chain.make("compare", "pred", own.dims, place, at, **edge)
+        return self.chain.like(own, "select", begins, own, after)
 
     def _times(self, one: Op | None, other: Op | None) -> Op | None:
         if one is None or other is None:

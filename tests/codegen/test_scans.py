@@ -141,6 +141,18 @@ def same(graph: Graph, args: list[np.ndarray]) -> None:
         np.testing.assert_allclose(value, wanted, 2e-5, 2e-5 * (np.abs(wanted).max() + 1))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("size", [20, 200])
+def test_the_factor_of_what_comes_first_counts_for_nothing(size: int, reverse: bool) -> None:
+    numbers = np.random.default_rng(size)
+    a, x = numbers.uniform(0.5, 1, (2, 3, size)).astype(np.float32)
+    a[:, -1 if reverse else 0] = np.inf
+    graph = whole_of(lambda a, x: scan_linear(a, x, reverse=reverse), a, x)
+    [found] = evaluate(scan_in_pieces(graph), [a, x])
+    assert np.isfinite(found).all()
+    same(graph, [a, x])
+
+
 SCANS: dict[str, Callable[..., Any]] = {
     "sum": lambda a, x, axis, reverse: lax.cumsum(x, axis=axis, reverse=reverse),
     "maximum": lambda a, x, axis, reverse: lax.cummax(x, axis=axis, reverse=reverse),
