@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from fusionstitch.hlo.graph import Op
 
-#: Elements of the longest row that is looked at.
-MOST = 1 << 20
 #: What may be known of one value at once.
 MOST_FACTS = 4
 #: The joins of linear recurrences, beside reducers.
@@ -112,9 +110,10 @@ def _fill(fact: Fact) -> Array:
 
 
 class Known:
-    """What is known of each value so far."""
+    """What is known of each value so far, of rows of at most so many elements."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.facts: dict[Op, list[Fact]] = {}
         #: products of a factor and what was joined before it; the factor is the same along the row
         #: where nothing is known of its elements
@@ -127,7 +126,7 @@ class Known:
         yield from self.facts.get(op, ())
         for along in axes:
             size = math.prod(op.dims[d] for d in along)
-            if 1 < size <= MOST and along[0] >= 0:
+            if 1 < size <= self.most and along[0] >= 0:
                 yield _own(op, along, size)
 
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from fusionstitch.codegen.rewrite.scan_facts import (
     LINEAR,
-    MOST,
     MOST_FACTS,
     Array,
     Fact,
@@ -32,8 +31,8 @@ from fusionstitch.codegen.rewrite.scan_moves import MOVES
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import Graph, Op
 
-#: Elements of the shortest row that is a scan.
-LEAST = 8
+#: Elements of the shortest row that is a scan, and of all that move or join what is looked at.
+LEAST, MOST = 8, 1 << 24
 #: Ops of a region that move and join as a scan does, at least.
 LEAST_OPS = 6
 _RULES = {**MOVES, **JOINS}
@@ -65,7 +64,7 @@ def find_scans(graph: Graph) -> dict[Op, Scan]:
     runs = any(op.opcode == "reduce-window" and _steps(op) >= LEAST for op in graph.ops)
     if moves < LEAST_OPS and not runs:
         return {}
-    known = Known()
+    known = Known(MOST // sum(op.opcode in _RULES for op in graph.ops))
     found: dict[Op, Scan] = {}
     for op in graph.ops[:-1]:
         rule = _RULES.get(op.opcode)
@@ -88,7 +87,7 @@ def _complete(op: Op, fact: Fact) -> Scan | None:
     """The scan that a value is, if each element stands for all before it, or all after it."""
     dims = tuple(d for d, n in enumerate(fact.low.shape) if n > 1)
     size = fact.low.size
-    if fact.joins is None or not LEAST <= size <= MOST or not _has_rows(op, fact, dims):
+    if fact.joins is None or size < LEAST or not _has_rows(op, fact, dims):
         return None
     none = 0.0 if fact.joins == LINEAR else float(identity(fact.joins, op.dtype))
     some = ~fact.empty.reshape(-1)
