@@ -307,8 +307,9 @@ class _Merger:
         if merge:
             for stage in self.stages:
                 self._enter(stage)
+            siblings = self._siblings()
             # sums over the same pairs have one loop, whatever reads them
-            for left, right in self._siblings():
+            for left, right in siblings:
                 if left.visits_pairs and right.visits_pairs and not self._waits(right, left):
                     self._try(self.group_of[left], self.group_of[right], linked=False)
             for stage in self.stages:
@@ -316,7 +317,7 @@ class _Merger:
                 for producer, _ in stage.reads:
                     if self.group_of[producer] not in apart:
                         self._try(self.group_of[producer], self.group_of[stage], linked=True)
-            for left, right in self._siblings():
+            for left, right in siblings:
                 self._try(self.group_of[left], self.group_of[right], linked=False)
         return ordered(list(dict.fromkeys(self.group_of[s] for s in self.stages)), self.group_of)
 

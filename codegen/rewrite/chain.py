@@ -9,6 +9,9 @@ import numpy as np
 from fusionstitch.hlo.graph import Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 
+#: Reducers that a chain of ops of two values joins as well.
+JOINING = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
+
 
 class Chain:
     """New ops, in order; the last one made stands for `instead_of` and takes its name."""
@@ -37,22 +40,18 @@ class Chain:
         """`value` in each element of the type and dims of `x`."""
         return self.like(x, "broadcast", self.scalar(value, x.dtype), dimensions=())
 
-    def part(self, x: Op, axis: int, begin: int, end: int) -> Op:
-        """The elements of `x` from `begin` to `end` along a dim."""
-        start = tuple(begin if d == axis else 0 for d in range(x.shape.rank))
+    def part(self, x: Op, axis: int, begin: int, end: int, step: int = 1) -> Op:
+        """The elements of `x` from `begin` to `end` along a dim, or every `step`-th of them."""
+        rank = range(x.shape.rank)
+        start = tuple(begin if d == axis else 0 for d in rank)
         limit = tuple(end if d == axis else n for d, n in enumerate(x.dims))
-        dims = tuple(b - a for a, b in zip(start, limit, strict=True))
-        ones = (1,) * x.shape.rank
-        return self.make("slice", x.dtype, dims, x, start=start, limit=limit, stride=ones)
+        stride = tuple(step if d == axis else 1 for d in rank)
+        dims = tuple(-(-(b - a) // by) for a, b, by in zip(start, limit, stride, strict=True))
+        return self.make("slice", x.dtype, dims, x, start=start, limit=limit, stride=stride)
 
     def strided(self, x: Op, axis: int, first: int, step: int) -> Op:
         """Every `step`-th element of `x` from `first` on along a dim, whose extent that divides."""
-        rank = range(x.shape.rank)
-        dims = tuple(n // step if d == axis else n for d, n in enumerate(x.dims))
-        start = tuple(first if d == axis else 0 for d in rank)
-        limit = tuple(n - step + first + 1 if d == axis else n for d, n in enumerate(x.dims))
-        stride = tuple(step if d == axis else 1 for d in rank)
-        return self.make("slice", x.dtype, dims, x, start=start, limit=limit, stride=stride)
+        return self.part(x, axis, first, x.dims[axis] - step + first + 1, step)
 
     def done(self) -> list[Op]:
         """The chain, as rules of `region.rewrite` give it."""

@@ -35,8 +35,7 @@ def compute_pieces(graph: Graph) -> Graph:
     """The region in which an input that is a piece of such an output is copied: what is stored is
     computed."""
     outputs = dict.fromkeys(graph.root.operands)
-    joined = {op.id for op in outputs if is_joined(graph, op)}
-    joined = {concatenate_of(graph.ops[i]).id for i in joined}
+    joined = {concatenate_of(op).id for op in outputs if is_joined(graph, op)}
     if not any(o.opcode == "parameter" for i in joined for o in graph.ops[i].operands):
         return graph
 

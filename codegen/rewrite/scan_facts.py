@@ -23,7 +23,6 @@ from fusionstitch.hlo.graph import Op
 MOST_FACTS = 4
 #: The joins of linear recurrences, beside reducers.
 LINEAR = "linear"
-REDUCERS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
 #: By how much of it a constant factor may differ from a power of the first one.
 NEAR = 1e-5
 

@@ -61,8 +61,8 @@ class Scan:
 def find_scans(graph: Graph) -> dict[Op, Scan]:
     """The values of a region that are scans."""
     moves = sum(op.opcode in ("slice", "pad", "concatenate", "reduce-window") for op in graph.ops)
-    runs = any(op.opcode == "reduce-window" and _steps(op) >= LEAST for op in graph.ops)
-    if moves < LEAST_OPS and not runs:
+    windows = (op.attrs["size"] for op in graph.ops if op.opcode == "reduce-window")
+    if moves < LEAST_OPS and not any(math.prod(size) >= LEAST for size in windows):
         return {}
     known = Known(MOST // sum(op.opcode in _RULES for op in graph.ops))
     found: dict[Op, Scan] = {}
@@ -77,10 +77,6 @@ def find_scans(graph: Graph) -> dict[Op, Scan]:
         if scan is not None:
             found[op] = scan
     return found
-
-
-def _steps(op: Op) -> int:
-    return math.prod(op.attrs["size"])
 
 
 def _complete(op: Op, fact: Fact) -> Scan | None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from fusionstitch.codegen.rewrite.chain import JOINING
 from fusionstitch.codegen.rewrite.scan_facts import (
     LINEAR,
     MOST_FACTS,
     NEAR,
-    REDUCERS,
     Array,
     Fact,
     Factor,
@@ -30,7 +30,7 @@ def window(known: Known, op: Op) -> Iterator[Fact]:
     reducer = attrs["reducer"]
     along = [d for d, n in enumerate(attrs["size"]) if n > 1]
     plain = all(set(attrs[k]) == {1} for k in ("stride", "base_dilation", "window_dilation"))
-    if reducer not in REDUCERS or len(along) != 1 or not plain:
+    if reducer not in JOINING or len(along) != 1 or not plain:
         return
     none = float(identity(reducer, op.dtype))
     if splat(op.operands[1]) != none:
@@ -191,5 +191,5 @@ def _same_factor(known: Known, op: Op, count: int, first: Factor | None) -> Fact
 
 JOINS: dict[str, Callable[[Known, Op], Iterator[Fact]]] = {
     "reduce-window": window,
-    **dict.fromkeys(REDUCERS, join),
+    **dict.fromkeys(JOINING, join),
 }

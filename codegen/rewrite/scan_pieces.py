@@ -11,12 +11,14 @@ are computed once, since all elements of a row stand on them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from fusionstitch.codegen.annotations import annotated
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.scan_facts import LINEAR
 from fusionstitch.codegen.rewrite.scan_forms import Scan
+from fusionstitch.codegen.rewrite.windows import padded
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
@@ -33,8 +35,7 @@ class Scanning:
     """Makes the ops of one scan, in the place of its op: all new ones are in `chain`."""
 
     def __init__(self, op: Op, scan: Scan):
-        self.op, self.scan = op, scan
-        self.chain = Chain(op)
+        self.scan, self.chain = scan, Chain(op)
 
     def pieces(self, whole: Callable[[Op], Op]) -> tuple[int, list[Op]]:
         """The dim of the flat result and what is interleaved along it: elements j, B + j, 2 B + j,
@@ -53,9 +54,7 @@ class Scanning:
     def _row(self, x: Op, axes: Sequence[int], start: int, mirrored: bool) -> Op:
         """`x` with its dims `axes` as one, of which the scan's part, from its last if mirrored."""
         first, last = axes[0], axes[-1]
-        size = 1
-        for d in axes:
-            size *= x.dims[d]
+        size = math.prod(x.dims[d] for d in axes)
         if first != last:
             dims = (*x.dims[:first], size, *x.dims[last + 1 :])
             x = self.chain.make("reshape", x.dtype, dims, x)
@@ -158,9 +157,7 @@ class Scanning:
         """`x` with so many elements more along a dim, which change nothing."""
         none = (0,) * x.shape.rank
         high = tuple(more if d == axis else 0 for d in range(x.shape.rank))
-        dims = tuple(n + m for n, m in zip(x.dims, high, strict=True))
-        by = self.chain.scalar(value, x.dtype)
-        return self.chain.make("pad", x.dtype, dims, x, by, low=none, high=high, interior=none)
+        return padded(self.chain, x, self.chain.scalar(value, x.dtype), none, high, none)
 
     def _kept(self, x: Op) -> Op:
         """`x`, computed once."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from fusionstitch.codegen.rewrite.chain import Chain
+from fusionstitch.codegen.rewrite.chain import JOINING, Chain
 from fusionstitch.codegen.rewrite.windows import is_running, padded
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import Op
@@ -22,7 +22,6 @@ from fusionstitch.hlo.rewrite import splat
 MOST, MOST_WHOLE = 16, 9
 #: Types that a sum has another, wider one for.
 _NARROW = ("bf16", "f16")
-_REDUCERS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
 #: Attributes of windows that are one element each.
 _PLAIN = {"size": 1, "stride": 1, "low": 0, "high": 0, "base_dilation": 1, "window_dilation": 1}
 
@@ -35,12 +34,12 @@ def separate(op: Op) -> list[Op] | None:
         return None
     chain, x = Chain(op), op.operands[0]
     for d in reversed(range(op.shape.rank)):  # what lies side by side first
+        if all(attrs[key][d] == plain for key, plain in _PLAIN.items()):
+            continue
         here = {
             key: tuple(n if e == d else plain for e, n in enumerate(attrs[key]))
             for key, plain in _PLAIN.items()
         }
-        if all(set(here[key]) == {plain} for key, plain in _PLAIN.items()):
-            continue
         dims = (*x.dims[:d], op.dims[d], *x.dims[d + 1 :])
         more = {**here, "reducer": attrs["reducer"]}
         x = chain.make("reduce-window", op.dtype, dims, x, op.operands[1], **more)
@@ -71,7 +70,7 @@ def shift(op: Op) -> list[Op] | None:
 def _is_known(op: Op) -> bool:
     """Whether windows join as an op of two values does, starting from what changes nothing."""
     reducer = op.attrs["reducer"]
-    if reducer not in _REDUCERS or set(op.attrs["base_dilation"]) != {1}:
+    if reducer not in JOINING or set(op.attrs["base_dilation"]) != {1}:
         return False
     if reducer in ("add", "multiply") and op.dtype in _NARROW:
         return False

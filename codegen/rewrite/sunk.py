@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from fusionstitch.codegen.annotations import like
-from fusionstitch.codegen.rewrite.chain import Chain
+from fusionstitch.codegen.rewrite.chain import JOINING, Chain
 from fusionstitch.codegen.rewrite.component_products import columns, product
 from fusionstitch.codegen.rewrite.joined import MOST_PIECES
 from fusionstitch.codegen.rewrite.region import rebuilt, with_used
@@ -39,8 +39,6 @@ MOST_OPS, MOST_TIMES = 1000, 32
 MOST_COMPONENTS, LEAST_ITEMS = 16, 1 << 10
 #: Dims of an item: vectors have one, matrices two.
 MOST_DIMS = 2
-#: What a reducer is as an op of two values.
-_JOINS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or"})
 
 
 @dataclass(frozen=True)
@@ -380,7 +378,7 @@ class _Sinking:
 
     def _reduce(self, op: Op, found: _Pieces) -> _Pieces | None:
         reducer, summed = op.attrs.get("reducer"), op.attrs["dimensions"]
-        if reducer not in _JOINS or len(op.operands) != 2:
+        if reducer not in JOINING or len(op.operands) != 2:
             return None
         if found.axis not in summed:
             return self._each(op, found, found.axis - sum(d < found.axis for d in summed))

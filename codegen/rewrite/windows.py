@@ -13,6 +13,7 @@ level is one reduction of the kernel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ MOST = 512
 def walkable(op: Op) -> Verdict:
     """Whether kernels reduce the windows of a reduce-window, and reading each whole is worth it."""
     found = _reducible(op)
-    if found and _running(op) is None and _steps(op) > MOST:
+    if found and _running(op) is None and math.prod(op.attrs["size"]) > MOST:
         return forbid("Its windows are too large to be walked for every element.", limit=MOST)
     return found
 
@@ -64,14 +65,6 @@ def expand_window(op: Op) -> list[Op]:
 def is_running(op: Op) -> bool:
     """Whether a window holds all elements before one, or all after it, of many."""
     return _running(op) is not None
-
-
-def _steps(op: Op) -> int:
-    """Elements of a window."""
-    steps = 1
-    for size in op.attrs["size"]:
-        steps *= size
-    return steps
 
 
 def _running(op: Op) -> int | None:
@@ -150,7 +143,7 @@ def _run(chain: Chain, x: Op, dim: int, reverse: bool) -> Op:
     blocks = chain.make("reshape", x.dtype, dims, x)
     inner = _reduced(chain, blocks, init, _all_before(blocks, dim + 1, reducer, reverse))
     total = 0 if reverse else BLOCK - 1
-    totals = _slice(chain, inner, dim + 1, total, total + 1)
+    totals = chain.part(inner, dim + 1, total, total + 1)
     totals = chain.make("reshape", x.dtype, (*dims[: dim + 1], *dims[dim + 2 :]), totals)
     sums = _run(chain, totals, dim, reverse)
     others = padded(chain, sums, init, *_at(sums, dim, *((-1, 1) if reverse else (1, -1))))
@@ -158,7 +151,7 @@ def _run(chain: Chain, x: Op, dim: int, reverse: bool) -> Op:
     before = chain.like(inner, "broadcast", others, dimensions=kept)
     joined = chain.like(inner, reducer, inner, before)
     flat = chain.make("reshape", x.dtype, x.dims, joined)
-    return _slice(chain, flat, dim, 0, n) if count * BLOCK > n else flat
+    return chain.part(flat, dim, 0, n) if count * BLOCK > n else flat
 
 
 def _all_before(x: Op, dim: int, reducer: str, reverse: bool) -> dict[str, Any]:
@@ -196,11 +189,3 @@ def padded(
     )
     edges = {"low": tuple(low), "high": tuple(high), "interior": tuple(interior)}
     return chain.make("pad", x.dtype, dims, x, value, **edges)
-
-
-def _slice(chain: Chain, x: Op, dim: int, start: int, limit: int) -> Op:
-    starts, _, _ = _at(x, dim, start, 0)
-    limits = tuple(limit if d == dim else n for d, n in enumerate(x.dims))
-    dims = tuple(b - a for a, b in zip(starts, limits, strict=True))
-    bounds = {"start": starts, "limit": limits, "stride": (1,) * len(dims)}
-    return chain.make("slice", x.dtype, dims, x, **bounds)
