@@ -27,6 +27,8 @@ class Annotations:
             looks at all of them (`rewrite/scatter_sums.py`)
         once: whether it is computed once, whatever that takes: much stands on each of its elements
             (`rewrite/scan_pieces.py`)
+        tile: whether it is computed in tiles, with what they share with their neighbours
+            (`rewrite/halo_tiles.py`)
         counts: of a parameter that lies nowhere: the integer that it holds, such as the number of
             an iteration (`while_loops/trips.py`) or the first row of a block (`dealt.py` there)
         part_of: of partial sums that have a part of the device to themselves: the number of the sum
@@ -37,6 +39,7 @@ class Annotations:
     alike: bool = False
     matches: bool = False
     once: bool = False
+    tile: bool = False
     counts: Index | None = None
     part_of: int | None = None
 

@@ -56,7 +56,8 @@ def decide_splits(graph: Graph, settings: Settings, way: Way) -> Splits:
     template = settings.template
     if template is not None and template.splits:
         return {i: s for i, s in asked_splits(graph, template.splits).items() if s.parts > 1}
-    if (template is not None and template.phases) or way not in (Way.MERGE, Way.APART):
+    fixed = (template is not None and template.phases) or settings.halo
+    if fixed or way not in (Way.MERGE, Way.APART):
         return {}
     return find_splits(graph, settings.device, settings.options.tuning.parts)
 

@@ -15,6 +15,7 @@ from fusionstitch.codegen.invariants import check_region
 from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.factors import take_out_factors
+from fusionstitch.codegen.rewrite.halo_tiles import with_halos
 from fusionstitch.codegen.rewrite.joined import compute_pieces
 from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
 from fusionstitch.codegen.rewrite.padded_sums import join_padded
@@ -124,6 +125,13 @@ PASSES: tuple[Pass, ...] = (
         lambda graph, settings: sink_concatenates(graph) if settings.sunk else graph,
         rounds=True,
         ways=frozenset({Way.MERGE, Way.APART}),
+    ),
+    Pass(
+        "halos",
+        "blocks compute all that their tiles stand on, what neighbours compute, too",
+        lambda graph, settings: with_halos(graph, settings.halo),
+        rounds=True,
+        ways=frozenset({Way.MERGE}),
     ),
     Pass(
         "pieces",

@@ -22,14 +22,17 @@ class Scheduled:
     graph: Graph
     plan: KernelPlan
     layout: SharedLayout
-    #: what was split to make the region, whether concatenates were sunk, and the region before that
+    #: what was split to make the region, whether concatenates were sunk, the tiles with halos, and
+    #: the region before that
     splits: Splits = field(default_factory=dict)
     sunk: bool = False
+    halo: tuple[int, ...] = ()
     before: Graph | None = None
 
     def from_that_of(self, other: Scheduled) -> Scheduled:
         """The same, where its region was made as that of another schedule."""
-        return replace(self, splits=other.splits, sunk=other.sunk, before=other.before)
+        own = replace(self, splits=other.splits, sunk=other.sunk, halo=other.halo)
+        return replace(own, before=other.before)
 
     @property
     def template(self) -> str:
@@ -44,7 +47,7 @@ class Scheduled:
     @property
     def _printed(self) -> Template:
         splits = named(self.before, self.splits) if self.before else ()
-        return printed(self.graph, self.plan, splits, self.sunk)
+        return printed(self.graph, self.plan, splits, self.sunk, self.halo)
 
     @property
     def scope(self) -> str:

@@ -61,6 +61,8 @@ class Settings:
     splits: Splits = field(default_factory=dict)
     #: whether concatenates sink towards the outputs (`rewrite/sunk.py`)
     sunk: bool = False
+    #: elements of a tile along each stencil axis (`rewrite/halo_tiles.py`); none: no such tiles
+    halo: tuple[int, ...] = ()
     #: the chains of dots that are streamed, of the region as it is now
     stream: Stream = NOTHING
     #: the ids of the ops that are computed once, of the region as it is now; None: the default ones
@@ -74,7 +76,8 @@ class Settings:
     def of(cls, device: Device, options: CodegenOptions) -> Settings:
         """The settings of a kernel before its ways part. Raises TemplateSyntaxError."""
         text = options.template
-        return cls(device, options, parse_template(text) if text is not None else None)
+        template = parse_template(text) if text is not None else None
+        return cls(device, options, template, halo=options.tuning.halo)
 
     @property
     def strict(self) -> bool:

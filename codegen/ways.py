@@ -54,13 +54,13 @@ def split_so(graph: Graph, splits: Splits, settings: Settings, way: Way, watch: 
     its sums split. Raises CodegenError."""
     own = replace(settings, splits=splits)
     if own.template is not None:
-        own = replace(own, sunk=own.template.sunk)
+        own = replace(own, sunk=own.template.sunk, halo=own.template.halo)
     after = rewritten(graph, own, way, watch)
     own = _with_streams(after, own) if way is Way.STREAM else replace(own, stream=NOTHING)
     if own.template is not None:
         own = replace(own, template=in_own_names(own.template, after))
     made = decide(after, own, way, watch)
-    return replace(made, splits=splits, sunk=own.sunk, before=graph)
+    return replace(made, splits=splits, sunk=own.sunk, halo=own.halo, before=graph)
 
 
 def _with_streams(graph: Graph, settings: Settings) -> Settings:

@@ -124,6 +124,7 @@ RULES: Mapping[Kind, Callable[[Op, OpCosts], Work]] = {
     Kind.REDUCTION: _reduction,
     Kind.WINDOW: _window,
     Kind.DOT: _dot,
+    Kind.FACTOR: _none,
     Kind.PARTITION: _none,
 }
 

@@ -21,7 +21,7 @@ from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Module, Op, ids
 from fusionstitch.hlo.launches import Launch, backend_configs, opened, trips_of
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.semantics import FACTORS, Kind, kind_of
 from fusionstitch.hlo.trips import UNKNOWN_TRIPS
 
 
@@ -50,6 +50,7 @@ _ANYWHERE: Mapping[str, Emitter] = {
     "fft": Emitter.LIBRARY,
     "dot": Emitter.PRODUCT,
     "custom-call": Emitter.LIBRARY,
+    **dict.fromkeys(FACTORS, Emitter.LIBRARY),
     "sort": Emitter.SORT,
     "scatter": Emitter.SCATTER,
     "reduce": Emitter.REDUCTION,
@@ -221,6 +222,9 @@ def _modelled_us(works: GraphWork, launch: Launch, ops: list[Op], work: Work) ->
     for op in ops:
         if (us := library_us(op, works.device)) is not None:
             return max(us, kernel_us(work, works.device))
-    if any(kind_of(op.opcode) is Kind.PARTITION and op.opcode != "layout-bitcast" for op in ops):
+    if any(
+        kind_of(op.opcode) in (Kind.PARTITION, Kind.FACTOR) and op.opcode != "layout-bitcast"
+        for op in ops
+    ):
         return kernel_us(work, works.device)
     return kernel_time_us(works, launch.bits, launch.written)

@@ -17,6 +17,7 @@ do (openxla/xla, xla/service/gpu/transforms); they are a model for scoring, not 
     gemm            a library or Triton kernel; transposes and converts of operands fold, a short
                     epilogue of the same shape fuses (GemmRewriter)
     scatter         a kernel of its own: what computes its updates fuses in, nothing after it
+    library         factorisations and solves: what a library does takes memory and gives memory
     independent     ops that share nothing stay separate kernels
 """
 
@@ -29,6 +30,7 @@ from dataclasses import dataclass, field
 
 from fusionstitch.costmodel.graph_work import GraphWork
 from fusionstitch.costmodel.xla_kernels import kernel_time_us, reduced_extents, sums_what_is_written
+from fusionstitch.costmodel.xla_libraries import library_us
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 
@@ -42,6 +44,7 @@ class Hero(enum.Enum):
     GEMM = "gemm"
     SCATTER = "scatter"
     WHILE = "while"
+    LIBRARY = "library"
 
 
 #: A value is computed again in each consumer up to so many operations per element,
@@ -169,6 +172,8 @@ def xla_fusions(works: GraphWork, bits: int) -> XlaPlan:
 
     def priced(kernel: _Kernel) -> XlaKernel:
         us = kernel_time_us(works, kernel.bits, kernel.written)
+        if kernel.hero is Hero.LIBRARY:
+            us = library_us(kernel.root, works.device) or us
         return XlaKernel(kernel.hero, kernel.bits, kernel.written, us)
 
     loops = [XlaKernel(Hero.WHILE, own, own, us) for own, us in works.loops.items() if own & bits]
@@ -216,6 +221,8 @@ class _Fuser:
             self._place_reduction(op, kernels, escapes)
         elif op.opcode == "scatter":
             self._start(op, Hero.SCATTER)
+        elif kind is Kind.FACTOR:
+            self._start(op, Hero.LIBRARY)
         else:
             self._place_loop(op, inside, kernels, escapes)
 
@@ -319,6 +326,8 @@ class _Fuser:
 
 def _closed_to(kernel: _Kernel, op: Op) -> bool:
     """Whether `kernel` reads what `op` computes, rather than compute it."""
+    if kernel.hero is Hero.LIBRARY:
+        return True
     return kernel.closed and op.shape.size >= kernel.size and op.opcode not in READ_THROUGH
 
 

@@ -173,5 +173,7 @@ _RULES: Mapping[str, Callable[[Op, Device], float]] = {
     "convolution": _convolution_us,
     "potrf": _cholesky_us,
     "cholesky": _cholesky_us,
+    "getrf": _cholesky_us,
+    "permutation": lambda op, device: _moving_us(2.0 * op.shape.bytes, device),
     "triangular": _triangular_us,
 }

@@ -18,12 +18,12 @@ from fusionstitch.costmodel.xla_final import Emitter, FinalKernel, FinalOp
 from fusionstitch.costmodel.xla_fusions import Hero, XlaPlan
 from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.hlo.graph import Graph, Op, ids
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.semantics import FACTORS, Kind, kind_of
 
 #: What XLA appends to the name of an op that it copies.
 _SUFFIX = re.compile(r"\.(\d+|clone|remat\d*)$")
 #: Opcodes that take the place of others: a library's call, a transposition.
-_STAND_INS = frozenset({"custom-call", "convolution", "copy", "transpose", "bitcast"})
+_STAND_INS = frozenset({"custom-call", *FACTORS, "convolution", "copy", "transpose", "bitcast"})
 #: What an op counts at least, in microseconds, where a kernel's time is dealt to its ops.
 LEAST_US = 1e-9
 #: Share of the kernels of a computation that have to be known again for the others to be its

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fusionstitch.hlo import foreign
+from fusionstitch.hlo.factorisations import solve_attributes
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import FLOAT_TYPES
 
@@ -204,6 +205,7 @@ READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         "mantissa_bits": proto.mantissa_bits,
     },
     "get-tuple-element": lambda proto: {"index": proto.tuple_index},
+    "triangular-solve": solve_attributes,
     "custom-call": _custom_call,
 }
 

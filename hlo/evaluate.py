@@ -9,6 +9,7 @@ import numpy as np
 
 from fusionstitch.hlo import indexing
 from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.factorisations import REFERENCES
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import FLOAT_TYPES, NUMPY_DTYPES
 from fusionstitch.hlo.numeric import COMPARISONS, ELEMENTWISE, convert, total_order_key
@@ -285,6 +286,11 @@ def _custom_call(ev: _Interpreter, op: Op, values: Sequence[Value]) -> Value:
     return target(op, values)
 
 
+def _factorised(_: _Interpreter, op: Op, values: Sequence[Value]) -> Value:
+    found: Value = REFERENCES[op.opcode](op, *values)
+    return found
+
+
 _TABLE: Mapping[str, Callable[[_Interpreter, Op, Sequence[Value]], Value]] = {
     "opt-barrier": lambda ev, op, values: values[0],
     "constant": lambda _, op, __: op.attrs["value"],
@@ -318,4 +324,5 @@ _TABLE: Mapping[str, Callable[[_Interpreter, Op, Sequence[Value]], Value]] = {
     "conditional": _conditional,
     "call": lambda ev, op, v: ev.run(op.called[0], v),
     "custom-call": _custom_call,
+    **dict.fromkeys(REFERENCES, _factorised),
 }

@@ -11,6 +11,7 @@ from fusionstitch.hlo.attributes import READERS, finish
 from fusionstitch.hlo.calls import MAX_NESTING, callees_first
 from fusionstitch.hlo.checks import check
 from fusionstitch.hlo.errors import ImportModuleError
+from fusionstitch.hlo.factorisations import routine
 from fusionstitch.hlo.frames import Frames
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape, Source, topological
 from fusionstitch.hlo.literals import to_numpy
@@ -127,6 +128,8 @@ class _Reader:
             value = None if op.shape.is_tuple else to_numpy(proto.literal, op.shape)
             op.opcode = "opaque-constant" if value is None else "constant"
             op.attrs = {} if value is None else {"value": value}
+        elif op.opcode == "custom-call" and (known := routine(proto, op)):
+            op.opcode, op.attrs = known
         elif op.opcode == "bitcast" and not (
             self.row_major.issuperset((proto.id, *proto.operand_ids))
             and all(x.shape.dtype == op.shape.dtype for x in operands)

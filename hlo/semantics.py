@@ -45,6 +45,9 @@ Attributes of an `Op` by opcode (dims are tuples of int):
                          results (*outputs, *carries)
     sort                 dimension
     call                 called = (callee,)
+    triangular-solve     left, lower, unit, transposed (bools, of the matrix); operands (matrix, b)
+    potrf                lower (bool: which triangle); these are custom calls of libraries
+    getrf, lu-permutation   (hlo/factorisations.py), and have the attributes of those, too
 """
 
 from __future__ import annotations
@@ -67,6 +70,7 @@ class Kind(enum.Enum):
     REDUCTION = "reduction"
     WINDOW = "window"  # a reduction of overlapping windows: reads each element several times
     DOT = "dot"
+    FACTOR = "factor"  # factorises matrices, or solves by factors: a library's, if not small
     STRUCTURE = "structure"  # parameter, large constant, tuple: no work of their own
     PARTITION = "partition"  # left to XLA: sort, convolution, collectives, loops, custom calls
 
@@ -132,8 +136,14 @@ SEMANTICS: Mapping[str, OpSpec] = {
         *_specs(Kind.REDUCTION, 1, 0, "reduce"),
         *_specs(Kind.WINDOW, 1, 0, "reduce-window scan"),
         *_specs(Kind.DOT, 2, 0, "dot"),
+        *_specs(Kind.FACTOR, 0, 0, "potrf getrf lu-permutation triangular-solve"),
     ]
 }
+
+#: Opcodes of libraries of linear algebra.
+FACTORS = tuple(op for op, spec in SEMANTICS.items() if spec.kind is Kind.FACTOR)
+#: Opcodes that kernels take apart, of whose results each is a value of its own.
+GIVE_PARTS = frozenset({"reduce", "scan", "potrf", "getrf"})
 
 #: Opcodes that must run even when nobody reads their value.
 EFFECTS = frozenset(

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.loops.axes import GroupAxes
 from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream, form_of
 from fusionstitch.codegen.text.types import compute_bytes
@@ -147,7 +148,8 @@ class Group:
         if self.spread:
             return list(self.spread.grid)
         grid = self.axes.grid()
-        return self._columns_inside(self._coarse(grid) if len(self.stages) > 1 else grid)
+        grid = self._columns_inside(self._coarse(grid) if len(self.stages) > 1 else grid)
+        return self._neighbours_inside(grid)
 
     @functools.cached_property
     def figures(self) -> Figures:
@@ -202,6 +204,18 @@ class Group:
         fits = LEAST_COLUMNS <= self.axes.size(list(inside)) <= MOST_COLUMNS
         filled = self.device.sm_count * min(s.share or 1.0 for s in sums)
         return rest if fits and self.axes.size(rest) >= int(filled) else grid
+
+    def _neighbours_inside(self, grid: list[int]) -> list[int]:
+        """Of loops over elements, without minor axes of few elements where others fill the device:
+        those lie together in memory, with more of the same block to their left."""
+        leaves = self.axes.leaves(self.stages[-1])
+        inside = [n for n, leaf in enumerate(leaves) if leaf not in grid]
+        if not inside or any(s.is_reduction for s in self.stages):
+            return grid
+        minor = leaves[max(inside) + 1 :]
+        rest = [leaf for leaf in grid if leaf not in minor]
+        few = 1 < self.axes.size(minor) < COALESCED
+        return rest if few and self.axes.size(rest) >= self.device.sm_count else grid
 
     def _columns(self, stage: Stage) -> list[int]:
         """The axes of the dims that a reduction keeps after the last it sums over."""
@@ -267,6 +281,11 @@ class Group:
     def inner_size(self, stage: Stage) -> int:
         """Elements summed into each result."""
         return self._sizes[stage][1]
+
+    @functools.cached_property
+    def in_tiles(self) -> bool:
+        """Whether its blocks compute tiles with a halo."""
+        return any(annotations_of(stage.op).tile for stage in self.stages)
 
     @property
     def is_flat(self) -> bool:

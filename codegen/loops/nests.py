@@ -119,7 +119,8 @@ def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
     if stage.is_reduction:
         summed = tuple(group.axes.inner_leaves(stage))
         return Nest(summed, own) if _carries(group, stage) else Nest(own, summed)
-    for other in group.stages:  # take the shape of a reduction that can join later
+    # take the shape of a reduction that can join later; tiles with a halo are gone through in runs
+    for other in () if group.in_tiles else group.stages:
         if other.is_reduction and other.op.opcode == "reduce":
             rows = tuple(group.in_block(other))
             inner = tuple(group.axes.inner_leaves(other))

@@ -273,13 +273,18 @@ def materialized(
                 synchronisation is not None
                 and (reads := _reads(graph, op, spread))
                 and (
-                    synchronisation.pays(cost[op.id], op.shape.size, reads)
-                    or (sum(reads) > 1 and values[op.id] * sum(reads) > MOST_AGAIN)
+                    (cost[op.id] > READ and synchronisation.pays(cost[op.id], op.shape.size, reads))
+                    or _too_often(values[op.id], _reads(graph, op))
                 )
             )
         ):
             stored.add(op.id)
     return frozenset(stored)
+
+
+def _too_often(values: float, reads: Sequence[float]) -> bool:
+    """Whether a value, which is computed with so many, would be at too many places."""
+    return sum(reads) > 1 and values * sum(reads) > MOST_AGAIN
 
 
 def again(graph: Graph, stored: Container[int]) -> list[Again]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fusionstitch.codegen.index_maps.index import Index, linearize, renamed, render, variable
 from fusionstitch.codegen.index_maps.maps import in_range
+from fusionstitch.codegen.ir.expressions import Expr
 from fusionstitch.codegen.ir.statements import For, Group
 from fusionstitch.codegen.loops.nests import Place
 from fusionstitch.codegen.loops.stages import closure
@@ -28,8 +29,8 @@ def lower_rows(site: Site) -> None:
     width = walk.width
     if width > 1:
         sweeps.element = variable(writer.name("v"), width)
-    rows = plan.rows // width if plan.flat else plan.rows
-    limit = row_limit(access, width if plan.flat else 1)
+    rows = plan.rows // (width * walk.run.length) if plan.flat else plan.rows
+    limit = row_limit(access, width * walk.run.length if plan.flat else 1)
     row = variable(writer.name("row"), rows)
     access.names |= {ROW: render(row), ELEMENT: render(sweeps.element)}
     loop = row_loop(render(row), rows, limit, plan.teams, sweeps.block, access.int)
@@ -57,6 +58,8 @@ def lower_rows(site: Site) -> None:
         sweeps.name_lane(loop.lane)
         if plan.flat and width > 1:
             _flat_vectors(sweeps, row)
+        elif walk.run.length > 1:
+            _run(sweeps, row)
         else:
             _row(sweeps, row)
     if sweeps.carried:
@@ -74,6 +77,24 @@ def _row(sweeps: Sweeps, row: Index) -> None:
         sweeps.values.value(op, tuple(renamed(i, sweeps.names) for i in at))
     for level in range(sweeps.nest.levels):
         sweeps.level(level)
+
+
+def _run(sweeps: Sweeps, row: Index) -> None:
+    """Rows of one element each, several at a time: what is loaded for one is known to the others,
+    and all are computed before any is stored."""
+    access, run = sweeps.access, sweeps.walk.run
+    places = [run.place(row, number) for number in range(run.length)]
+    for level in range(sweeps.nest.levels):
+        stages = sweeps.nest.at(level)
+        values: list[Expr] = []
+        for place in places:
+            access.bind_rows(place, access.position(place, 1))
+            values += [access.value_of(stage) for stage in stages]
+        rest = iter(values)
+        for place in places:
+            access.bind_rows(place, access.position(place, 1))
+            for stage in stages:
+                access.store(stage, next(rest), [sweeps.live])
 
 
 def _flat_vectors(sweeps: Sweeps, row: Index) -> None:

@@ -2,8 +2,9 @@
 buffers in which threads exchange values.
 
 Algorithm 4 plans over positions in execution order. The loops of one nest interleave row by row,
-so inside a nest a buffer may change hands only in place; everything else a nest reads stays
-alive to the nest's end, which has a position of its own.
+so inside a nest a buffer may change hands only in place, and in no nest whose threads go through
+runs of elements; everything else a nest reads stays alive to the nest's end, which has a position
+of its own.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def requests_of(
     for number, nest in enumerate(group.nests):
         read = _values_read(nest, wanted, nest_of, number)
         takers: dict[Stage, Stage] = {}
-        if not nest.repeats(plan.block, group.ragged):
+        if not nest.repeats(plan.block, group.ragged) and nest.walk.run.length == 1:
             takers = _in_place_takers(group, nest, number, read, wanted, nest_of)
         for exchange, size in exchange_buffers(nest, group, plan.block, plan.cluster):
             stages[exchange] = nest.nest.stages

@@ -40,6 +40,10 @@ class Chain:
         """`value` in each element of the type and dims of `x`."""
         return self.like(x, "broadcast", self.scalar(value, x.dtype), dimensions=())
 
+    def integers(self, value: int, dims: tuple[int, ...]) -> Op:
+        """An integer of 32 bits in each element of these dims."""
+        return self.make("broadcast", "s32", dims, self.scalar(value, "s32"), dimensions=())
+
     def part(self, x: Op, axis: int, begin: int, end: int, step: int = 1) -> Op:
         """The elements of `x` from `begin` to `end` along a dim, or every `step`-th of them."""
         rank = range(x.shape.rank)
@@ -48,6 +52,19 @@ class Chain:
         stride = tuple(step if d == axis else 1 for d in rank)
         dims = tuple(-(-(b - a) // by) for a, b, by in zip(start, limit, stride, strict=True))
         return self.make("slice", x.dtype, dims, x, start=start, limit=limit, stride=stride)
+
+    def extended(self, x: Op, axis: int, low: int, high: int) -> Op:
+        """`x` with so many zeros before and after it along a dim; fewer elements where these are
+        negative."""
+        if not (low or high):
+            return x
+        rank = range(x.shape.rank)
+        dims = tuple(n + (low + high if d == axis else 0) for d, n in enumerate(x.dims))
+        attrs = {
+            key: tuple(count if d == axis else 0 for d in rank)
+            for key, count in (("low", low), ("high", high), ("interior", 0))
+        }
+        return self.make("pad", x.dtype, dims, x, self.scalar(0, x.dtype), **attrs)
 
     def strided(self, x: Op, axis: int, first: int, step: int) -> Op:
         """Every `step`-th element of `x` from `first` on along a dim, whose extent that divides."""

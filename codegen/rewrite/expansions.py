@@ -9,6 +9,11 @@ from fusionstitch.codegen.rewrite.monoids import Monoids
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scans import expand_scan_part
 from fusionstitch.codegen.rewrite.short_windows import separate, shift
+from fusionstitch.codegen.rewrite.small_matrices import (
+    expand_factor_part,
+    expand_permutation,
+    expand_solve,
+)
 from fusionstitch.codegen.rewrite.windows import expand_window
 from fusionstitch.hlo.graph import Graph, Op
 
@@ -17,13 +22,17 @@ Rules = Mapping[str, Callable[[Op], list[Op] | None]]
 
 
 def expand(graph: Graph, numerics: str) -> Graph:
-    """A region without the ops that rules can take apart: scans become reductions over windows,
-    those become joins of shifted slices, or reductions, and these reduce by functors of the
-    kernel."""
+    """A region without the ops that rules can take apart: small matrices are factorised element by
+    element, scans become reductions over windows, those become joins of shifted slices, or
+    reductions, and these reduce by functors of the kernel."""
     monoids = Monoids(numerics)
     short: tuple[Rules, ...] = ({"reduce-window": separate}, {"reduce-window": shift})
     passes: tuple[Rules, ...] = (
-        {"get-tuple-element": expand_scan_part},
+        {
+            "get-tuple-element": lambda op: expand_scan_part(op) or expand_factor_part(op),
+            "lu-permutation": expand_permutation,
+            "triangular-solve": expand_solve,
+        },
         *(short if numerics != "strict" else ()),
         {"reduce-window": expand_window},
         {

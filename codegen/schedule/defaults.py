@@ -117,6 +117,8 @@ def _size(group: Group, leaves: Sequence[int]) -> int:
 def _block_of(group: Group, nests: Sequence[Nest]) -> int:
     """Threads per block for the long rows of a group, or the default if it has none."""
     block, most = 0, group.device.max_threads_per_block
+    if group.in_tiles and not group.is_flat:
+        return _tile_block(group)
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
         if nest.placed(Place.CARRY):
@@ -126,6 +128,12 @@ def _block_of(group: Group, nests: Sequence[Nest]) -> int:
         elif rows == 1 and inner >= LONG_ROW and not strided(nest):
             block = max(block, _threads_of_row(group, nest, inner, most))
     return DEFAULT_BLOCK if block < LEAST_ROW_BLOCK else block
+
+
+def _tile_block(group: Group) -> int:
+    """Threads per block for tiles with a halo: more where a multiprocessor holds but one."""
+    alone = 2 * shared_bytes(group) > group.device.shared_per_sm
+    return SUMMING_BLOCK if alone else DEFAULT_BLOCK
 
 
 def _row_team(row: int, most: int, per_thread: int = PER_THREAD) -> int:
@@ -249,6 +257,8 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
     longest = max((_size(group, n.inner) for n in nests if n.placed(Place.REDUCE)), default=0)
     if FULL_ROW < longest <= longest_kept(device) and _keeps_two(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
+    if group.in_tiles and not group.is_flat:
+        return 1
     # loops over the totals of a scan are short, and all others wait for them
     scans = any(annotations_of(stage.op).once for stage in group.stages)
     fills = all if scans else any
@@ -312,6 +322,8 @@ def _long_team(group: Group, nest: Nest, row: int, block: int) -> int:
 def _threads_of_row(group: Group, nest: Nest, row: int, most: int) -> int:
     """Threads that share a long row: many, but where rows read the same, which a block had better
     read for many of them, no more than fill the device."""
+    if group.in_tiles:
+        return most
     team = max(LEAST_ROW_BLOCK, _row_team(row, most))
     if not pairs(nest):
         return team

@@ -48,17 +48,22 @@ def parse_template(text: str) -> Template:
         for word in ("sink", "concatenates"):
             reader.keyword(word)
         reader.expect(";")
+    halo = _halo(reader) if reader.word() == "halo" else ()
     splits = []
     while reader.word() == "split":
         splits.append(_split(reader))
     if reader.word() != "group":
-        return replace(Template(_schedules(reader), sunk=sunk, splits=tuple(splits)), **header)
+        return replace(
+            Template(_schedules(reader), sunk=sunk, halo=halo, splits=tuple(splits)), **header
+        )
     phases = [_phase(reader)]
     while not reader.at_end():
         reader.keyword("grid")
         reader.expect(";")
         phases.append(_phase(reader))
-    return replace(Template(sunk=sunk, splits=tuple(splits), phases=tuple(phases)), **header)
+    return replace(
+        Template(sunk=sunk, halo=halo, splits=tuple(splits), phases=tuple(phases)), **header
+    )
 
 
 def parse_attrs(text: str) -> tuple[tuple[Attr, ...], bool]:
@@ -144,6 +149,14 @@ def _split(reader: _Reader) -> tuple[str, int]:
     parts = reader.number(1)
     reader.expect(";")
     return name, parts
+
+
+def _halo(reader: _Reader) -> tuple[int, ...]:
+    reader.keyword("halo")
+    sizes = [reader.number(1)]
+    while not reader.take_if(";"):
+        sizes.append(reader.number(1))
+    return tuple(sizes)
 
 
 def _phase(reader: _Reader) -> tuple[Block, ...]:

@@ -25,10 +25,14 @@ from fusionstitch.hlo.graph import Graph
 
 
 def printed(
-    graph: Graph, plan: KernelPlan, splits: Sequence[tuple[str, int]], sunk: bool
+    graph: Graph,
+    plan: KernelPlan,
+    splits: Sequence[tuple[str, int]],
+    sunk: bool,
+    halo: tuple[int, ...],
 ) -> Template:
-    """The template of a schedule of a region in which `splits` were done, by name, and concatenates
-    were `sunk`."""
+    """The template of a schedule of a region in which `splits` were done, by name, concatenates
+    were `sunk`, and tiles have a `halo`."""
     text = Printer(graph, plan)
     registers = row_registers(plan)
     free = row_registers(plan.tuned(Tuning()))
@@ -40,6 +44,7 @@ def printed(
         row_registers=registers if registers != free else None,
         vector_bytes=plan.tuning.vector_bytes,
         sunk=sunk,
+        halo=halo,
         splits=tuple(splits),
         phases=tuple(tuple(text.block(group) for group in phase) for phase in plan.phases),
     )

@@ -218,7 +218,8 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class Template:
     """A whole kernel's intent: the launch, the sums that are split, and the loops; and whether what
-    is computed of concatenates is computed of their pieces (`sunk`).
+    is computed of concatenates is computed of their pieces (`sunk`), and the elements that tiles
+    with a `halo` have along each stencil axis.
 
     `phases` has the groups between grid barriers, the loops of each and their schedules; the
     paper's flat list, in which merging decides what shares a block and a loop, is `flat`.
@@ -233,6 +234,7 @@ class Template:
     row_registers: int | None = None
     vector_bytes: int | None = None
     sunk: bool = False
+    halo: tuple[int, ...] = ()
     splits: tuple[tuple[str, int], ...] = ()
     phases: tuple[tuple[Block, ...], ...] = ()
 
@@ -244,6 +246,8 @@ class Template:
         for name, least in HEADER.items():
             if (value := getattr(self, name)) is not None and value < least:
                 raise TemplateSyntaxError(f"{name} must be at least {least}.")
+        if any(size < 1 for size in self.halo):
+            raise TemplateSyntaxError("A tile with a halo has 1 element or more along each axis.")
         for name, parts in self.splits:
             _check_identifier(name)
             if parts < 1:
@@ -277,6 +281,8 @@ class Template:
                 yield f"{name}={value or (ANY if name == BOUNDS else value)};"
         if self.sunk:
             yield "sink concatenates;"
+        if self.halo:
+            yield f"halo {' '.join(map(str, self.halo))};"
         yield from (f"split {name} into {parts};" for name, parts in self.splits)
         yield from map(str, self.flat)
         for number, phase in enumerate(self.phases):

@@ -29,6 +29,7 @@ class Tuning:
     blocks_per_sm  blocks that launch bounds, and a cooperative grid, count on per multiprocessor
     cluster        blocks that share a row, 1 for none
     merge          False gives every loop a phase of its own instead of merging loops into blocks
+    halo           elements of a tile with a halo along each stencil axis; none for no such tiles
     once           True computes once what a loop reads at several places, if that takes less
 
     A choice that does not fit a loop (a team longer than the block, say) leaves that loop as it is.
@@ -44,6 +45,7 @@ class Tuning:
     blocks_per_sm: int | None = None
     cluster: int | None = None
     merge: bool = True
+    halo: tuple[int, ...] = ()
     once: bool = False
 
     def __post_init__(self) -> None:

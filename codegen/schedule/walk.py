@@ -45,11 +45,28 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Run:
+    """Rows, of one element each, that a thread visits together: `length` of them that are `apart`
+    from each other."""
+
+    length: int = 1
+    apart: int = 1
+
+    def place(self, row: Index, number: int) -> Index:
+        """The row of number `number` of run `row`."""
+        if self.length == 1:
+            return row
+        outer = row // self.apart * (self.length * self.apart)
+        return outer + number * self.apart + row % self.apart
+
+
+@dataclass(frozen=True)
 class Walk:
     """What a thread does at a time, and what it keeps.
 
     width    elements per access; `vectors` of them are a thread's part of a row
     unrolled the walk along a row is written out vector by vector, so that registers can hold them
+    run      the rows that a thread visits together, where each is one element
     stride   rows from one that a thread visits to its next; 0 if it visits one, or repeats others'
     rows     rows of a loop that only sums columns that are under way at once; 0 in other loops
     loads    steps of a loop along a row that are unrolled together; 0 leaves it to the compiler
@@ -70,6 +87,7 @@ class Walk:
     width: int = 1
     vectors: int = 1
     unrolled: bool = False
+    run: Run = Run()
     stride: int = 0
     rows: int = 0
     loads: int = 0

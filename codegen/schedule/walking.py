@@ -10,6 +10,7 @@ from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
 from fusionstitch.codegen.schedule.keeping import Somewhere, first_common
 from fusionstitch.codegen.schedule.prefetch import late_inputs
 from fusionstitch.codegen.schedule.registers import row_registers, words_of
+from fusionstitch.codegen.schedule.runs import run_of
 from fusionstitch.codegen.schedule.schedule import (
     RESIDENT_THREADS,
     GroupPlan,
@@ -51,6 +52,8 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
         placed = {s for s in nest.nest.stages if s.op.id in written or s.cuts or s in shared}
         return tiled_walk(group, nest, nest.tile, plan.block, placed)
     width = vector_width(plan, group, nest, written)
+    if width == 1 and (run := run_of(group, nest, plan.block)).length > 1:
+        return Walk(run=run)
     if nest.nest.levels == 1 and nest.inner == 1:
         return Walk(width) if width > 1 else ONE_BY_ONE
     here = Somewhere(group, nest, width)

@@ -61,7 +61,7 @@ def moved(
 ) -> Found:
     """Where the moves of these names lead: with a `focus` there alone, else everywhere."""
     options = replace(settings.options, template=None)
-    free = replace(settings, options=options, template=None, sunk=own.sunk)
+    free = replace(settings, options=options, template=None, sunk=own.sunk, halo=own.halo)
     for name in names:
         yield from MOVES[name](own, free, focus)
 
@@ -88,10 +88,12 @@ def _parts(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
 
 
 def _threads(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
-    """Blocks of other sizes."""
+    """Blocks of other sizes; not smaller ones for tiles with a halo, whose memory keeps others from
+    a multiprocessor: what the estimate does not know is how long lone warps wait."""
     most = settings.device.max_threads_per_block
     for choice in resized(choice_of(own.plan), most, focus.reach if focus else 2):
-        yield _settled(own, choice, settings)
+        if not own.halo or choice.block >= own.plan.block:
+            yield _settled(own, choice, settings)
 
 
 def _resident(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:

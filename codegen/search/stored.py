@@ -21,6 +21,7 @@ from fusionstitch.codegen.rewrite.sunk import sink_concatenates
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.search.left_out import LeftOut
+from fusionstitch.codegen.search.tile_sizes import tile_sizes
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import NOBODY
 from fusionstitch.codegen.ways import split_so
@@ -66,7 +67,7 @@ def restored(own: Scheduled, ids: frozenset[int], settings: Settings) -> Schedul
 
 def _decided(own: Scheduled, settings: Settings) -> Scheduled:
     """Another schedule of the same region. Raises CodegenError."""
-    asked = replace(settings, splits=own.splits, stream=NOTHING)
+    asked = replace(settings, splits=own.splits, halo=own.halo, stream=NOTHING)
     return decide(own.graph, asked, Way.MERGE, NOBODY).from_that_of(own)
 
 
@@ -106,10 +107,13 @@ def in_pieces(own: Scheduled) -> frozenset[int]:
 
 
 def starts(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
-    """What may be started from instead of a default schedule."""
-    yield from _in_one(own, settings)
-    yield from _sunk(own, settings)
-    yield from _with_more(own, settings)
+    """What may be started from instead of a default schedule, each once."""
+    seen = {own.template}
+    for kind in (_in_one, _sunk, _haloed, _with_more):
+        for one in kind(own, settings):
+            if (text := one.template) not in seen:
+                seen.add(text)
+                yield one
 
 
 def _sunk(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
@@ -121,6 +125,16 @@ def _sunk(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
     with LeftOut(settings.options.check):
         asked = replace(settings, sunk=True)
         yield split_so(own.before, own.splits, asked, Way.MERGE, NOBODY)
+
+
+def _haloed(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
+    """The schedules in tiles with a halo, of several sizes, if there can be such tiles."""
+    if own.before is None or own.halo or _is_fixed(own) or settings.strict:
+        return
+    for sizes in tile_sizes(own.before):
+        with LeftOut(settings.options.check):
+            asked = replace(settings, halo=sizes, sunk=own.sunk)
+            yield split_so(own.before, {}, asked, Way.MERGE, NOBODY)
 
 
 def _in_one(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:

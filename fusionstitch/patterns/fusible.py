@@ -7,16 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusionstitch.codegen.rewrite.bitcasts import regroups
+from fusionstitch.codegen.rewrite.few_terms import is_of_few_terms
 from fusionstitch.codegen.rewrite.monoids import expressible
 from fusionstitch.codegen.rewrite.scans import runnable
 from fusionstitch.codegen.rewrite.scatters import stitchable
+from fusionstitch.codegen.rewrite.small_matrices import is_small
 from fusionstitch.codegen.rewrite.windows import walkable
 from fusionstitch.codegen.text.expressions import supported
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.work import dot_flops
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, Graph, Op
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.semantics import GIVE_PARTS, Kind, kind_of
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Element types that generated kernels compute with and store.
@@ -24,7 +26,10 @@ DTYPES = FLOATS | FLOATS8 | INTEGERS | {"pred"}
 
 #: Kinds that become members. Sources are free, structure and partition ops stay outside.
 KINDS = frozenset(
-    {Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.WINDOW, Kind.DOT}
+    {
+        *(Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.WINDOW, Kind.DOT),
+        Kind.FACTOR,
+    }
 )
 
 
@@ -57,11 +62,11 @@ def gemm_flops(dot: Op) -> int:
 
 
 def is_large_gemm(op: Op, device: Device) -> bool:
-    """Whether a library kernel does this dot better (`Device.large_gemm_flops`). One of few rows or
-    columns that tensor cores are not precise enough for leaves most of a library's tile empty; a
-    batched one that moves memory for longer than it computes, however large, is done better where
-    it need not."""
-    if op.opcode != "dot" or gemm_flops(op) < device.large_gemm_flops:
+    """Whether a library kernel does this dot better (`Device.large_gemm_flops`). One with a small
+    matrix, or of few rows or columns that tensor cores are not precise enough for, leaves most of a
+    library's tile empty; a batched one that moves memory for longer than it computes, however
+    large, is done better where it need not."""
+    if op.opcode != "dot" or gemm_flops(op) < device.large_gemm_flops or is_of_few_terms(op):
         return False
     if not op.attrs["lhs_batch"]:
         return op.attrs.get("precision") != "highest" or not _has_few_rows(op)
@@ -128,6 +133,10 @@ def _scatter(op: Op, device: Device) -> Verdict:
     return stitchable(op) if op.opcode == "scatter" else allow()
 
 
+def _small(op: Op, device: Device) -> Verdict:
+    return is_small(op) if kind_of(op.opcode) is Kind.FACTOR else allow()
+
+
 def _joined(op: Op, device: Device) -> Verdict:
     if op.opcode == "concatenate" and len(op.operands) > MOST_JOINED:
         return forbid(
@@ -156,8 +165,8 @@ def _gemm(op: Op, device: Device) -> Verdict:
 
 
 def is_part(op: Op) -> bool:
-    """Whether `op` is one of the values that a reduction or scan gives together."""
-    return op.opcode == "get-tuple-element" and op.operands[0].opcode in ("reduce", "scan")
+    """Whether `op` is one of the values that a reduction, scan or factorisation gives together."""
+    return op.opcode == "get-tuple-element" and op.operands[0].opcode in GIVE_PARTS
 
 
 #: Checked in this order; the first refusal is the op's verdict.
@@ -170,6 +179,7 @@ CHECKS: tuple[Callable[[Op, Device], Verdict], ...] = (
     _expressible,
     _reducer,
     _scatter,
+    _small,
     _joined,
     multiplied_as_asked,
     _gemm,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fusionstitch.hlo.errors import VerifyError
 from fusionstitch.hlo.graph import Graph, Op, ids
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.semantics import GIVE_PARTS, Kind, kind_of
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Plan
@@ -74,8 +74,8 @@ def _is_of_loop(graph: Graph, op: Op, members: Sequence[Op]) -> bool:
 
 
 def _is_part(op: Op, bits: int) -> bool:
-    """Whether `op` is a part of what a reduction or scan among `bits` gives."""
-    if op.opcode != "get-tuple-element" or op.operands[0].opcode not in ("reduce", "scan"):
+    """Whether `op` is a part of what a reduction, scan or factorisation among `bits` gives."""
+    if op.opcode != "get-tuple-element" or op.operands[0].opcode not in GIVE_PARTS:
         return False
     return bool(bits >> op.operands[0].id & 1)
 

@@ -137,8 +137,8 @@ class ModelScorer:
 
     def _margin(self, bits: int) -> float:
         """The share of XLA's time that a pattern has to win. One that takes the place of a single
-        kernel spares nothing but what XLA is guessed to do worse."""
-        alone = len(touched(self.xla, bits)) == 1
+        kernel spares nothing but what XLA is guessed to do worse, unless it was measured."""
+        alone = self.works.scale is None and len(touched(self.xla, bits)) == 1
         return max(self.margin, ALONE_SHARE) if alone else self.margin
 
     def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:

@@ -71,6 +71,8 @@ def test_sums_keep_their_shares_of_the_device() -> None:
     found = [own, *starts(own, settings), *near]
     assert len(found) > 2
     for one in found:
+        if one.halo:  # sums of a tile are nobody's share
+            continue
         stages = [stage for group in one.plan.groups for stage in group.group.stages]
         assert {stage.share for stage in stages if stage.share is not None} == shares
     assert drafted(graph).scheduled.splits == own.splits
@@ -86,6 +88,10 @@ def us(one: Draft) -> float:
     return cost_us(one.cost, H200)
 
 
+#: Numerics under which there are no tiles with a halo.
+WHOLE = CodegenOptions(numerics="strict")
+
+
 def inlined(graph: Graph) -> Draft:
     return Draft.of(plan_kernel(graph, H200), CodegenOptions(), H200)
 
@@ -93,10 +99,13 @@ def inlined(graph: Graph) -> Draft:
 def test_a_large_field_stores_what_a_small_one_computes_again() -> None:
     large, small = region(2048, 2051), region(16, 19)
     assert not stored(inlined(large).scheduled)
-    found = drafted(large)
+    found = drafted(large, WHOLE)
     assert len(found.scheduled.plan.phases) > 1
     assert us(found) < 0.9 * us(inlined(large))
-    assert len(drafted(small).scheduled.plan.phases) == 1
+    assert len(drafted(small, WHOLE).scheduled.plan.phases) == 1
+    tiled = drafted(large)
+    assert len(tiled.scheduled.plan.phases) == 1
+    assert us(tiled) < us(found)
 
 
 def test_what_is_too_long_without_is_stored() -> None:
@@ -104,7 +113,8 @@ def test_what_is_too_long_without_is_stored() -> None:
     graph = whole_of(in_turns, array, name="in_turns")
     with pytest.raises(CodegenError, match=r"values|places"):
         inlined(graph)
-    assert len(drafted(graph).scheduled.plan.phases) > 1
+    assert len(drafted(graph, WHOLE).scheduled.plan.phases) > 1
+    assert len(drafted(graph).scheduled.plan.phases) == 1
     strict = CodegenOptions(tuning=Tuning(block=256))
     with pytest.raises(CodegenError, match=r"values|places"):
         drafted(graph, strict)

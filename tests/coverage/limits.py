@@ -29,6 +29,7 @@ FAMILIES = {
     "reductions": ("Reductions", True),
     "windows": ("Reductions over windows", True),
     "dots": ("Small and batched products", False),
+    "matrices": ("Small matrices", False),
     "random": ("Random numbers", False),
     "others": ("Without a reference", False),
 }
@@ -36,7 +37,7 @@ FAMILIES = {
 INTERNAL = frozenset({"record", "member", "windows", "inverse-erf"})
 #: Ops that end a pattern, whatever their types: XLA, its libraries and its runtime do them.
 XLA_ALONE = """
-    convolution, fft, cholesky, triangular-solve, sort, topk, while, conditional, call, custom-call,
+    convolution, fft, cholesky, sort, topk, while, conditional, call, custom-call,
     map, select-and-scatter, rng, rng-bit-generator, batch-norm-training, batch-norm-inference,
     batch-norm-grad, complex, real, imag, all-reduce, all-gather, reduce-scatter, all-to-all,
     collective-permute, collective-broadcast, partition-id, replica-id, infeed, outfeed, send, recv,

@@ -66,7 +66,17 @@ def _refused(plan: Plan) -> set[int]:
     return {one.bits for one in plan.rejected if one.reason == HOPELESS}
 
 
-@pytest.mark.parametrize("options", [MODEL, Options()])
+def test_what_was_measured_need_not_win_by_what_models_are_off() -> None:
+    """Two kernels that each take the place of one of XLA's."""
+    graph = _graph(_lowered(_pairs)[0])
+    before = GraphPlanner(graph, H200, Options())
+    truth = as_seen(before.planner.xla, [1.0] * len(before.planner.xla.kernels))
+    after = GraphPlanner(graph, H200, Options(), truth=truth)
+    assert len(after.plan.chosen) > len(before.plan.chosen)
+    assert after.plan.modelled_us < before.plan.modelled_us
+
+
+@pytest.mark.parametrize("options", [MODEL, Options(scorer="paper")])
 def test_a_plan_stays_where_the_model_was_right(options: Options) -> None:
     graph = _graph(_lowered(_pairs)[0])
     before = GraphPlanner(graph, H200, options)

@@ -1,0 +1,61 @@
+"""Which values of tiles with a halo threads exchange through shared memory.
+
+A value that is read at several places, as seen from what is computed of it, is computed again at
+each of them, or once, stored, and waited for. Inputs are stored where many neighbours read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Set
+
+from fusionstitch.codegen.annotations import annotated
+from fusionstitch.codegen.rewrite.extents import needs_stage
+from fusionstitch.codegen.rewrite.region import rebuilt, with_used
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
+
+#: Operations that take as long as reading an element, and as storing one in shared memory for other
+#: threads to read.
+READ, EXCHANGE = 8, 32
+#: Places at which a view of an input is read from which on it is stored.
+LEAST_READ = 3
+
+
+def with_exchanges(graph: Graph, tiled: Container[Op], views: Set[Op], outputs: Set[Op]) -> Graph:
+    """The region with those of its values marked that are computed once for all threads of a block:
+    of `tiled` values what takes long to compute again, of `views` what is read at many places, and
+    all that become `outputs`."""
+    once = {*outputs, *(op for op in views if op in graph.ops and _places(graph, op) >= LEAST_READ)}
+    cost: dict[Op, float] = {}
+    for op in graph.ops[:-1]:
+        is_computed = kind_of(op.opcode) is Kind.ELEMENTWISE
+        made = sum(READ if o in once else cost[o] for o in dict.fromkeys(op.operands))
+        own = spec_of(op.opcode).flops if is_computed else 0
+        cost[op] = READ if op.opcode == "parameter" else min(made + own, EXCHANGE)
+        spread = is_computed and op in tiled and op.shape.rank > 0
+        if spread and cost[op] * (_places(graph, op) - 1) >= EXCHANGE:
+            once.add(op)
+    return _marked(graph, once)
+
+
+def _places(graph: Graph, op: Op) -> int:
+    """At how many places, as seen from what is computed of it, a value is read. Loops that sum it
+    up had rather find it where it is stored."""
+    found, todo = 0, [op]
+    while todo:
+        for user in graph.users[todo.pop().id]:
+            moves = kind_of(user.opcode) is Kind.MOVEMENT
+            todo += [user] if moves else []
+            found += 0 if moves else 1 + needs_stage(user)
+    return found
+
+
+def _marked(graph: Graph, once: Container[Op]) -> Graph:
+    """The region with these values of tiles computed once."""
+    copies: dict[Op, Op] = {}
+    for op in graph.ops[:-1]:
+        copies[op] = rebuilt(op, [copies[o] for o in op.operands])
+        if op in once:
+            copies[op] = annotated(copies[op], once=True, tile=True)
+    outputs = [copies[o] for o in graph.root.operands]
+    return with_used(graph.name, list(copies.values()), outputs)
