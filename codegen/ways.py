@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.decisions import decide, decide_splits
 from fusionstitch.codegen.dots.chains import find_streams
 from fusionstitch.codegen.loops.nesting import check_nesting
@@ -56,11 +57,26 @@ def split_so(graph: Graph, splits: Splits, settings: Settings, way: Way, watch: 
     if own.template is not None:
         own = replace(own, sunk=own.template.sunk, halo=own.template.halo)
     after = rewritten(graph, own, way, watch)
+    own = _with_halo(after, own)
     own = _with_streams(after, own) if way is Way.STREAM else replace(own, stream=NOTHING)
     if own.template is not None:
         own = replace(own, template=in_own_names(own.template, after))
     made = decide(after, own, way, watch)
     return replace(made, splits=splits, sunk=own.sunk, halo=own.halo, before=graph)
+
+
+def _with_halo(graph: Graph, settings: Settings) -> Settings:
+    """The settings with the tiles that a region has. Raises CodegenError where a template asks for
+    tiles that there are none of."""
+    if not settings.halo or any(annotations_of(op).tile for op in graph):
+        return settings
+    if settings.template is not None:
+        sizes = " ".join(map(str, settings.halo))
+        raise CodegenError(
+            f"halo {sizes}: in {graph.name} nothing is shifted along {len(settings.halo)} axes, or "
+            "too far. Leave that line out of the template."
+        )
+    return replace(settings, halo=())
 
 
 def _with_streams(graph: Graph, settings: Settings) -> Settings:

@@ -12,7 +12,7 @@ scan, whatever made it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,14 +58,27 @@ class Scan:
     factor: Factor | None
 
 
-def find_scans(graph: Graph) -> dict[Op, Scan]:
-    """The values of a region that are scans."""
+@dataclass(frozen=True)
+class Moved:
+    """A value of which element p along its dim `dim` is element p - `by` of a `scan`, or nothing
+    that is joined, where the scan has none."""
+
+    scan: Op
+    dim: int
+    by: int
+    nothing: float
+
+
+def find_scans(graph: Graph) -> dict[Op, Scan | Moved]:
+    """The values of a region that are scans, and those that are parts of a scan before them, such
+    as the sum of all but the last few."""
     moves = sum(op.opcode in ("slice", "pad", "concatenate", "reduce-window") for op in graph.ops)
     windows = (op.attrs["size"] for op in graph.ops if op.opcode == "reduce-window")
     if moves < LEAST_OPS and not any(math.prod(size) >= LEAST for size in windows):
         return {}
+    whole: dict[Op, Fact] = {}
     known = Known(MOST // sum(op.opcode in _RULES for op in graph.ops))
-    found: dict[Op, Scan] = {}
+    found: dict[Op, Scan | Moved] = {}
     for op in graph.ops[:-1]:
         rule = _RULES.get(op.opcode)
         if rule is None or op.shape.is_tuple:
@@ -73,10 +86,49 @@ def find_scans(graph: Graph) -> dict[Op, Scan]:
         facts = list(rule(known, op))[:MOST_FACTS]
         if facts:
             known.facts[op] = facts
-        scan = next(filter(None, (_complete(op, fact) for fact in facts)), None)
-        if scan is not None:
-            found[op] = scan
+        for fact in facts:
+            if (scan := _complete(op, fact)) is not None:
+                found[op], whole[op] = scan, fact
+                break
+            if (moved := _moved(op, fact, whole)) is not None:
+                found[op] = moved
+                break
     return found
+
+
+def _moved(op: Op, fact: Fact, whole: Mapping[Op, Fact]) -> Moved | None:
+    """What a value takes of one of the `whole` scans, if it joins elements and is not a slice that
+    says so already."""
+    dims = [d for d, n in enumerate(fact.low.shape) if n > 1]
+    if fact.joins is None or len(dims) != 1 or fact.empty.all():
+        return None
+    nothing = 0.0 if fact.joins == LINEAR else float(identity(fact.joins, op.dtype))
+    for scan, base in reversed([*whole.items()]):
+        same = base.alike(fact) and (base.joins, base.factor) == (fact.joins, fact.factor)
+        if not same or scan in op.operands or not base.varies(dims) or not fact.filled(nothing):
+            continue
+        by = _distance(fact, base)
+        if by is not None:
+            return Moved(scan, dims[0], by, nothing)
+    return None
+
+
+def _distance(fact: Fact, base: Fact) -> int | None:
+    """How much later along a row the elements of a scan are met again, if all are."""
+    low, high, none = (a.reshape(-1) for a in (fact.low, fact.high, fact.empty))
+    first = int(none.argmin())
+    begun, ended = base.low.reshape(-1), base.high.reshape(-1)
+    at = np.flatnonzero((begun == low[first]) & (ended == high[first]))
+    if not at.size:
+        return None
+    by = first - int(at[0])
+    place = np.arange(low.size) - by
+    there = (place >= 0) & (place < begun.size)
+    if (there == none).any():
+        return None
+    inside = place[there]
+    same = (begun[inside] == low[there]).all() and (ended[inside] == high[there]).all()
+    return by if same else None
 
 
 def _complete(op: Op, fact: Fact) -> Scan | None:

@@ -26,8 +26,9 @@ from fusionstitch.codegen.rewrite.chain import JOINING, Chain
 from fusionstitch.codegen.rewrite.component_products import columns, product
 from fusionstitch.codegen.rewrite.joined import MOST_PIECES
 from fusionstitch.codegen.rewrite.region import rebuilt, with_used
-from fusionstitch.codegen.rewrite.scan_forms import Scan, find_scans
+from fusionstitch.codegen.rewrite.scan_forms import Moved, Scan, find_scans
 from fusionstitch.codegen.rewrite.scan_pieces import Scanning, interleaved
+from fusionstitch.codegen.rewrite.windows import padded
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.rewrite import splat
@@ -115,7 +116,10 @@ class _Sinking:
     those of many items are, with `concatenates` these, and `scans` always."""
 
     def __init__(
-        self, inputs: bool, concatenates: bool = True, scans: Mapping[Op, Scan] | None = None
+        self,
+        inputs: bool,
+        concatenates: bool = True,
+        scans: Mapping[Op, Scan | Moved] | None = None,
     ) -> None:
         self.ops: list[Op] = []
         self._inputs, self._concatenates, self._scans = inputs, concatenates, scans or {}
@@ -165,8 +169,11 @@ class _Sinking:
 
     def _in_pieces(self, op: Op) -> _Pieces | None:
         """An op computed piece by piece, if what it reads is there so and it can be."""
-        if op in self._scans:
-            return self._scan(op, self._scans[op])
+        scan = self._scans.get(op)
+        if isinstance(scan, Moved):
+            return _Pieces(0, (self._moved(op, scan),))
+        if scan is not None:
+            return self._scan(op, scan)
         if op.opcode == "concatenate":
             return self._concatenate(op)
         if not any(o in self._pieces for o in op.operands):
@@ -180,6 +187,23 @@ class _Sinking:
             found = rule(self, op, inside) if rule and inside else None
         self.sunk |= found is not None
         return found
+
+    def _moved(self, op: Op, part: Moved) -> Op:
+        """The part of a scan that another value is."""
+        chain, dim, value = Chain(op), part.dim, self.whole(part.scan)
+        begin, end = max(0, -part.by), min(value.dims[dim], op.dims[dim] - part.by)
+        if (begin, end) != (0, value.dims[dim]):
+            value = chain.part(value, dim, begin, end)
+        low = max(0, part.by)
+        high = op.dims[dim] - low - (end - begin)
+        if low or high:
+            nothing = chain.scalar(part.nothing, op.dtype)
+            lows, highs = (_with((0,) * op.shape.rank, dim, n) for n in (low, high))
+            padded(chain, value, nothing, lows, highs, (0,) * op.shape.rank)
+        if not chain.ops:
+            return value
+        self.ops += chain.done()
+        return self.ops[-1]
 
     def _scan(self, op: Op, scan: Scan) -> _Pieces:
         made = Scanning(op, scan)

@@ -14,17 +14,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fusionstitch.codegen.rewrite.shifts import SOURCES, is_near, moves, rolled
+from fusionstitch.codegen.rewrite.shifts import is_near, moves, rolled
 from fusionstitch.codegen.rewrite.stencil_axes import Axis
 from fusionstitch.hlo.attributes import REDUCERS
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Elements along an axis that a tile needs beside its own, at most.
 MOST_HALO = 48
 #: Elements along an axis of what stands before or after a value, at most, and how far from its end
 #: they are taken.
 MOST_BORDER, NEAR_END = 16, 32
+#: Ops that elements can be followed through, besides elementwise ones.
+_FOLLOWED = frozenset(
+    {*("broadcast", "reduce", "transpose", "reshape"), *("slice", "pad", "concatenate", "reverse")}
+)
 #: Ops that ask each element where it lies.
 _BORDERED = ("pad", "concatenate")
 
@@ -118,7 +123,9 @@ class Tiles:
     def reads(self, op: Op, pins: Pins) -> list[Need] | None:
         """What a tile of `op` needs of each of its operands, or of the value that it rolls; None
         where it is a view of the whole value."""
-        if op.opcode in SOURCES or (op.opcode in _BORDERED and is_near(op)):
+        if kind_of(op.opcode) is not Kind.ELEMENTWISE and op.opcode not in _FOLLOWED:
+            return None
+        if op.opcode in _BORDERED and is_near(op):
             return None
         if op.opcode == "reduce" and not is_known(op) and self.summed(op):
             return None

@@ -51,8 +51,13 @@ def _reaching(chain: Chain, x: Op, dim: int, begin: int, end: int) -> Op:
         dims = tuple(end - begin if d == dim else m for d, m in enumerate(x.dims))
         given = {key: tuple(each) for key, each in attrs.items()}
         return chain.make("pad", x.dtype, dims, *x.operands, **given)
-    if max(begin, 0) or min(end, n) < n:
-        x = chain.part(x, dim, max(begin, 0), min(end, n))
+    first, last = min(max(begin, 0), n), max(min(end, n), 0)
+    if first >= last:
+        dims = tuple(end - begin if d == dim else m for d, m in enumerate(x.dims))
+        zero = chain.scalar(0, x.dtype)
+        return chain.make("broadcast", x.dtype, dims, zero, dimensions=())
+    if (first, last) != (0, n):
+        x = chain.part(x, dim, first, last)
     return chain.extended(x, dim, max(-begin, 0), max(end - n, 0))
 
 

@@ -104,3 +104,13 @@ def scans_that_are_summed(x):
     """Sums of a scan along it and across it, and the place of its largest element."""
     y = jnp.cumsum(x, 1)
     return y.sum(1), y.sum(2), y[..., 0].argmax(1), np.float32(2) * y
+
+
+@case(normal(24, 50))
+def scan_read_where_it_was(x):
+    """Moving sums as differences of a running sum, of which one is read eight elements later."""
+    y = jnp.pad(x, ((0, 0), (8, 14))).reshape(24, 9, 8)
+    y = jnp.cumsum(y, 2)
+    before = jnp.pad(jnp.cumsum(y[..., -1], 1), ((0, 0), (1, 0)))[:, :-1]
+    y = (y + before[..., None]).reshape(24, 72)
+    return (y[:, 8:58] - y[:, :50]) * 0.125, y[:, 8:58] * x

@@ -16,7 +16,7 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.codegen.drafts import Draft
-from fusionstitch.codegen.generate import draft
+from fusionstitch.codegen.generate import draft, plan_kernel
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.rewrite.halo_tiles import with_halos
 from fusionstitch.codegen.rewrite.stencil_axes import stencil_axes
@@ -26,7 +26,7 @@ from fusionstitch.codegen.search.tile_sizes import tile_sizes
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.codegen.watch import NOBODY
 from fusionstitch.costmodel.devices import device
-from fusionstitch.hlo.errors import TemplateSyntaxError
+from fusionstitch.hlo.errors import CodegenError, TemplateSyntaxError
 from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import Graph, Op
 from tests.codegen.cases import CASES
@@ -111,6 +111,52 @@ def test_sizes_are_about_equal() -> None:
     assert list(tile_sizes(large)) == [(16, 64), (33, 33), (33, 64)]
     colours = region(lambda x: blurred(blurred(x, 1), 0), 1000, 1000, 3)
     assert list(tile_sizes(colours)) == [(24, 33), (16, 64)]
+
+
+def test_a_border_may_be_made_of_anything() -> None:
+    """What no rule follows is a view, also of a border that one tile alone reads."""
+
+    def picked(x, i):  # type: ignore[no-untyped-def]
+        y = jnp.concatenate(
+            [lax.dynamic_slice_in_dim(x, i, 8)[:2], jnp.sin(x), jnp.sort(x[-8:])[:3]]
+        )
+        return jnp.tanh(y[1:] - y[:-1]) * jnp.exp(y[1:])
+
+    args = np.linspace(0, 3, 60, dtype=np.float32), np.int32(5)
+    graph = rewritten(whole_of(picked, *args), Settings.of(H200, CodegenOptions()), None, NOBODY)
+    for size in (7, 16, 30):
+        tiled = with_halos(graph, (size,))
+        assert tiled is not graph
+        [got], [wanted] = numbers(tiled, args), numbers(graph, args)
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x: (lambda y: y[1:] - y[:-1])(jnp.pad(jnp.exp(x), (0, 80)))[60:],
+        lambda x: (lambda y: y[1:] - y[:-1])(jnp.exp(jnp.pad(x, (60, 0))))[:30],
+    ],
+)
+def test_tiles_may_lie_outside_of_what_is_padded(fun: Callable[..., Any]) -> None:
+    graph, x = region(fun, 20), np.linspace(-1, 1, 20, dtype=np.float32)
+    tiled = with_halos(graph, (8,))
+    assert tiled is not graph
+    [got], [wanted] = numbers(tiled, [x]), numbers(graph, [x])
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_what_is_read_at_many_places_is_counted_once_an_op() -> None:
+    """Each of these halves is read twice: paths double from roll to roll, ops do not."""
+
+    def turned(x):  # type: ignore[no-untyped-def]
+        y = x[1:] - x[:-1]
+        for _ in range(60):
+            y = jnp.concatenate([y[..., 1:], y[..., :1]], 2)
+        return y
+
+    graph = region(turned, 40, 30, 4)
+    assert with_halos(graph, (8,)) is not graph
 
 
 # ---- values --------------------------------------------------------------------------------------
@@ -236,6 +282,16 @@ def test_a_template_has_the_sizes() -> None:
     assert isinstance(asked, Draft)
     assert asked.template == found.template
     assert asked.kernel().source == found.kernel().source
+
+
+def test_tiles_that_there_are_none_of_are_said_nowhere() -> None:
+    flat = whole_of(lambda x: jnp.exp(x) * 2, jax.ShapeDtypeStruct((300, 20), jnp.float32))
+    own = plan_kernel(flat, H200, in_tiles((8,)))
+    assert not own.halo
+    assert "halo" not in own.template
+    asked = CodegenOptions(template="halo 8;\n" + "multiply[GRID,GRID];")
+    with pytest.raises(CodegenError, match="nothing is shifted along 1 axes"):
+        plan_kernel(flat, H200, asked)
 
 
 def test_templates_are_read() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from fusionstitch.codegen.rewrite.scan_facts import LINEAR
-from fusionstitch.codegen.rewrite.scan_forms import Scan, find_scans
+from fusionstitch.codegen.rewrite.scan_forms import Moved, Scan, find_scans
 from fusionstitch.codegen.rewrite.sunk import scan_in_pieces
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph
@@ -31,7 +31,7 @@ def linear(p: Any, q: Any) -> Any:
     return p[0] * q[0], q[0] * p[1] + q[1]
 
 
-def found(fun: Callable[..., Any], *args: Any) -> Scan:
+def found(fun: Callable[..., Any], *args: Any) -> Any:
     """The scan that the result of a function is, or the last of them."""
     graph = whole_of(fun, *args)
     scans = find_scans(graph)
@@ -80,6 +80,43 @@ def test_a_scan_is_found_in_each_form(fun: Callable[..., Any], joins: str) -> No
 
 def test_what_is_joined_before_an_element_is_a_scan_without_it() -> None:
     assert found(exclusive, X).exclusive
+
+
+def blocks_of_odd_rows(x: Any) -> Any:
+    """As XLA makes a running sum of a row that is no whole number of blocks, nor are their
+    totals."""
+    n = x.shape[1]
+    if n <= 4:
+        return jnp.cumsum(x, 1)
+    count = -(-n // 4)
+    inner = jnp.cumsum(jnp.pad(x, ((0, 0), (0, 4 * count - n))).reshape(-1, count, 4), 2)
+    before = jnp.pad(blocks_of_odd_rows(inner[..., -1]), ((0, 0), (1, 0)))[:, :-1]
+    return (inner + before[..., None]).reshape(-1, 4 * count)[:, :n]
+
+
+@pytest.mark.parametrize("size", [23, 37, 48])
+def test_rows_need_not_be_whole_blocks(size: int) -> None:
+    scan = found(blocks_of_odd_rows, X[:, :size])
+    assert isinstance(scan, Scan)
+    assert (scan.source.opcode, scan.size) == ("parameter", size)
+
+
+def moving_sums(x: Any) -> Any:
+    """Sums of the last eight elements, as differences of a running sum."""
+    y = blocks_of_odd_rows(jnp.pad(x, ((0, 0), (8, 0))))
+    return y[:, 8:] - y[:, :-8]
+
+
+def test_a_scan_that_is_read_later_is_a_part_of_it() -> None:
+    graph = whole_of(moving_sums, X)
+    now, before = graph.root.operands[0].operands
+    scans = find_scans(graph)
+    assert isinstance(scans[now], Scan)
+    moved = scans[before]
+    assert isinstance(moved, Moved)
+    assert (moved.scan, moved.dim, moved.by, moved.nothing) == (now, 1, 8, 0.0)
+    [got], wanted = evaluate(scan_in_pieces(graph), [X], float64=True), moving_sums(X)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_reversed_scan_is_one_of_the_array_as_it_is() -> None:
