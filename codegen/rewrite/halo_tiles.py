@@ -8,16 +8,16 @@ shares with its neighbours included: then the tiles do not depend on each other,
 grid, and whatever is stored on the way lies in shared memory. The price is that a margin is
 computed by both neighbours. Which elements a value needs is found from the outputs back
 (`tile_needs.py`). Inputs, and what elements do not follow through, are views: a window of n + 2
-elements every n (`tile_views.py`). What lies outside of an array is computed, too, and read by
-nobody: a pad asks each element whether it is inside.
+elements every n (`tile_views.py`); other ops have rules by opcode (`tile_rules.py`). What lies
+outside of an array is computed, too, and read by nobody: a pad asks each element whether it is
+inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusionstitch.codegen.annotations import like
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.exchanges import with_exchanges
 from fusionstitch.codegen.rewrite.few_terms import with_few_terms
@@ -31,10 +31,10 @@ from fusionstitch.codegen.rewrite.tile_needs import (
     Tiles,
     tiles,
 )
+from fusionstitch.codegen.rewrite.tile_rules import TiledOp, is_inside, made_of_tiles
 from fusionstitch.codegen.rewrite.tile_views import Window, view
 from fusionstitch.codegen.text.expressions import identity
-from fusionstitch.hlo.graph import Graph, Op, Shape
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.graph import Graph, Op
 
 #: Ops that only say where elements of a value lie.
 _PLACES = ("slice", "reshape", "transpose")
@@ -57,18 +57,6 @@ class _Tile:
 
     op: Op
     counted: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Place:
-    """An op whose tiles are made: the values that it reads, and the dims of its own, of which
-    `before` count tiles."""
-
-    op: Op
-    pins: Pins
-    values: tuple[Op, ...]
-    dims: tuple[int, ...]
-    before: int
 
 
 class _Tiler:
@@ -139,20 +127,16 @@ class _Tiler:
 
     # ---- tiles of values ----
 
-    def counted(self, op: Op, pins: Pins) -> tuple[int, ...]:
-        """The axes whose tiles the first dims of a value count."""
-        return tuple(sorted({*self.found.dims(op, pins), *(number for number, _ in pins)}))
-
     def dims(self, op: Op, pins: Pins) -> tuple[int, ...]:
         """The dims of a value in tiles."""
         lengths = list(op.dims)
         for number, dim in self.found.dims(op, pins).items():
             lengths[dim] = self.found.length(op, pins, number)
-        return (*map(self.found.count, self.counted(op, pins)), *lengths)
+        return (*map(self.found.count, self.found.counted(op, pins)), *lengths)
 
     def tile_of(self, chain: Chain, op: Op, pins: Pins) -> _Tile:
         """The tiles of a value."""
-        counted, dims = self.counted(op, pins), self.dims(op, pins)
+        counted, dims = self.found.counted(op, pins), self.dims(op, pins)
         reads = self.found.reads(op, pins)
         if reads is None:
             return self.spread(chain, self.view(chain, op, pins), counted)
@@ -172,10 +156,8 @@ class _Tiler:
         )
         if op.opcode == "concatenate" and len(values) == 1:  # it is rolled
             return _Tile(values[0], counted)
-        place = _Place(op, pins, values, dims, len(counted))
-        if kind_of(op.opcode) is Kind.ELEMENTWISE:
-            return _Tile(_computed(chain, place), counted)
-        return _Tile(_RULES[op.opcode](self, chain, place), counted)
+        tiled = TiledOp(op, pins, values, dims, len(counted))
+        return _Tile(made_of_tiles(self.found, chain, tiled), counted)
 
     def read(self, chain: Chain, need: Need) -> _Tile:
         """A tile of a value with the elements that are needed of it, and no others."""
@@ -222,33 +204,6 @@ class _Tiler:
         self.views.add(made)
         return _Tile(made, tuple(sorted(windows)))
 
-    def inside(
-        self, chain: Chain, dims: tuple[int, ...], at: tuple[int, int], low: int, bounds: range
-    ) -> Op:
-        """Which elements of a value of these dims, `at` two of which tiles of `bounds.step` and the
-        elements of a tile are counted, lie within `bounds`, where tile 0 begins at `low`."""
-        pair = (dims[at[0]], dims[at[1]])
-        tile = chain.make("iota", "s32", pair, dimension=0)
-        element = chain.make("iota", "s32", pair, dimension=1)
-        begin = chain.make("multiply", "s32", pair, tile, chain.integers(bounds.step, pair))
-        place = chain.make("add", "s32", pair, begin, element)
-        ends = [
-            chain.make(
-                "compare",
-                "pred",
-                pair,
-                place,
-                chain.integers(end - low, pair),
-                direction=direction,
-                total_order=False,
-            )
-            for end, direction in ((bounds.start, "GE"), (bounds.stop, "LT"))
-        ]
-        both = chain.make("and", "pred", pair, *ends)
-        return chain.make("broadcast", "pred", dims, both, dimensions=at)
-
-    # ---- by opcode: each gives what stands for the op ----
-
     def reduced(self, chain: Chain, op: Op, x: _Tile, init: Op, inside: Sequence[int]) -> Op:
         """A reduction. One over stencil axes is of each tile first, and then of the tiles, and of
         what lies before them, which other blocks have."""
@@ -260,7 +215,7 @@ class _Tiler:
             if self.found.count(n) * size == extent:
                 continue
             at = x.counted.index(n), before + own[n]
-            known = self.inside(chain, value.dims, at, 0, range(0, extent, size))
+            known = is_inside(chain, value.dims, at, 0, range(0, extent, size))
             nothing = chain.splat(identity(reducer, op.dtype), value)
             value = chain.like(value, "select", known, value, nothing)
         along = {before + d for d in op.attrs["dimensions"]}
@@ -272,100 +227,6 @@ class _Tiler:
             return made
         kept = [d for d in range(value.shape.rank) if d not in along - later]
         return _reduction(chain, op, made, init, {kept.index(d) for d in later})
-
-    def transposed(self, chain: Chain, place: _Place) -> Op:
-        before = place.before
-        order = (*range(before), *(before + d for d in place.op.attrs["dimensions"]))
-        [x] = place.values
-        return chain.make("transpose", x.dtype, place.dims, x, dimensions=order)
-
-    def reshaped(self, chain: Chain, place: _Place) -> Op:
-        return chain.make("reshape", place.op.dtype, place.dims, *place.values)
-
-    def sliced(self, chain: Chain, place: _Place) -> Op:
-        [x], attrs = place.values, place.op.attrs
-        read = {place.before + d for d in self.found.followed(place.op, place.pins)}
-        read |= set(range(place.before))
-        bounds = {
-            key: tuple(
-                (0, n, 1)[k] if d in read else attrs[key][d - place.before]
-                for d, n in enumerate(x.dims)
-            )
-            for k, key in enumerate(("start", "limit", "stride"))
-        }
-        return chain.make("slice", x.dtype, place.dims, x, **bounds)
-
-    def padded(self, chain: Chain, place: _Place) -> Op:
-        op, dims, before = place.op, place.dims, place.before
-        x, value = place.values
-        own = self.found.dims(op, place.pins)
-        attrs = {
-            key: (0,) * before + tuple(0 if d in own.values() else n for d, n in enumerate(each))
-            for key, each in op.attrs.items()
-            if key in ("low", "high", "interior")
-        }
-        if any(map(any, attrs.values())):
-            x = chain.make("pad", op.dtype, dims, x, value, **attrs)
-        outside = chain.make("broadcast", op.dtype, dims, value, dimensions=())
-        counted = self.counted(op, place.pins)
-        for number, dim in own.items():
-            low, high = op.attrs["low"][dim], op.attrs["high"][dim]
-            if low <= 0 and high <= 0:
-                continue
-            bounds = range(low, low + op.operands[0].dims[dim], self.found.sizes[number])
-            at = counted.index(number), before + dim
-            begin = self.found.needs[op][place.pins][number].low
-            here = self.inside(chain, dims, at, begin, bounds)
-            x = chain.make("select", op.dtype, dims, here, x, outside)
-        return x
-
-    def concatenated(self, chain: Chain, place: _Place) -> Op:
-        op, before, along = place.op, place.before, place.op.attrs["dimension"]
-        own = self.found.dims(op, place.pins)
-        number = next((n for n, d in own.items() if d == along), None)
-        if number is None:
-            dims, at = place.dims, before + along
-            return chain.make("concatenate", op.dtype, dims, *place.values, dimension=at)
-        main, made = self.found.main(op), place.values[self.found.main(op)]
-        size, last = self.found.sizes[number], self.found.count(number) - 1
-        low = self.found.needs[op][place.pins][number].low
-        at_two = self.counted(op, place.pins).index(number), before + along
-        begin = 0
-        for k, (x, value) in enumerate(zip(op.operands, place.values, strict=True)):
-            extent = x.dims[along]
-            if k != main:  # a border, which is right in the first tile, or in the last
-                first = begin - low - (last * size if k > main else 0)
-                left = place.dims[before + along] - first - extent
-                placed = chain.extended(value, before + along, first, left)
-                bounds = range(begin, begin + extent, size)
-                here = self.inside(chain, place.dims, at_two, low, bounds)
-                made = chain.make("select", op.dtype, place.dims, here, placed, made)
-            begin += extent
-        return made
-
-    def reversed(self, chain: Chain, place: _Place) -> Op:
-        order = tuple(place.before + d for d in place.op.attrs["dimensions"])
-        [x] = place.values
-        return chain.make("reverse", x.dtype, place.dims, x, dimensions=order)
-
-
-_RULES: Mapping[str, Callable[[_Tiler, Chain, _Place], Op]] = {
-    "transpose": _Tiler.transposed,
-    "reshape": _Tiler.reshaped,
-    "slice": _Tiler.sliced,
-    "pad": _Tiler.padded,
-    "concatenate": _Tiler.concatenated,
-    "reverse": _Tiler.reversed,
-}
-
-
-def _computed(chain: Chain, place: _Place) -> Op:
-    """An elementwise op of other dims, of which as much is known."""
-    op = place.op
-    made = Op(op.opcode, Shape(op.dtype, place.dims), place.values, dict(op.attrs), op.name)
-    made.called, made.source = op.called, op.source
-    chain.ops.append(like(made, op))
-    return chain.ops[-1]
 
 
 def _reduction(chain: Chain, op: Op, x: Op, init: Op, along: set[int]) -> Op:

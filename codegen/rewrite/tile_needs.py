@@ -93,6 +93,10 @@ class Tiles:
             n: axis.dims[op] for n, axis in enumerate(self.axes) if op in axis and n not in pinned
         }
 
+    def counted(self, op: Op, pins: Pins) -> tuple[int, ...]:
+        """The axes whose tiles the first dims of `op` in tiles count."""
+        return tuple(sorted({*self.dims(op, pins), *(number for number, _ in pins)}))
+
     def length(self, op: Op, pins: Pins, number: int) -> int:
         """Elements along an axis that a tile of `op` has."""
         need = self.needs[op][pins][number]
