@@ -20,6 +20,7 @@ from fusionstitch.codegen.index_maps.numbers import digits_of
 from fusionstitch.codegen.loops.cuts import Cut, find_cuts
 from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.loops.pieces import Piece, find_pieces
+from fusionstitch.codegen.rewrite.exchanges import READ
 from fusionstitch.codegen.rewrite.extents import (
     LEAST_PAIRED,
     inner_extents,
@@ -36,8 +37,6 @@ LIBRARY_ROUTINE = 8
 #: Operations a dot may spend on computing an element of an operand again and again; an operand
 #: that would take more is computed once.
 DOT_REPEATS = 32
-#: Operations that take as long as reading an element.
-READ = 8
 #: Operations per element from which a value read by several stages is computed once.
 RECOMPUTE_LIMIT = 64
 #: Places at which a stage may compute inlined values again, each op at each index but its first:

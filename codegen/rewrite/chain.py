@@ -53,9 +53,13 @@ class Chain:
         dims = tuple(-(-(b - a) // by) for a, b, by in zip(start, limit, stride, strict=True))
         return self.make("slice", x.dtype, dims, x, start=start, limit=limit, stride=stride)
 
-    def extended(self, x: Op, axis: int, low: int, high: int) -> Op:
-        """`x` with so many zeros before and after it along a dim; fewer elements where these are
-        negative."""
+    def compare(self, x: Op, direction: str, y: Op) -> Op:
+        """Whether `x` is to `y` as `direction` says, by element."""
+        return self.make("compare", "pred", x.dims, x, y, direction=direction, total_order=False)
+
+    def extended(self, x: Op, axis: int, low: int, high: int, value: Op | None = None) -> Op:
+        """`x` with `value`, or 0, so many times before and after it along a dim; fewer elements
+        where these are negative."""
         if not (low or high):
             return x
         rank = range(x.shape.rank)
@@ -64,7 +68,8 @@ class Chain:
             key: tuple(count if d == axis else 0 for d in rank)
             for key, count in (("low", low), ("high", high), ("interior", 0))
         }
-        return self.make("pad", x.dtype, dims, x, self.scalar(0, x.dtype), **attrs)
+        value = self.scalar(0, x.dtype) if value is None else value
+        return self.make("pad", x.dtype, dims, x, value, **attrs)
 
     def strided(self, x: Op, axis: int, first: int, step: int) -> Op:
         """Every `step`-th element of `x` from `first` on along a dim, whose extent that divides."""

@@ -53,8 +53,7 @@ def update_window(op: Op) -> list[Op] | None:
             continue
         for direction, bound in (("GE", 0), ("LE", n - size)):
             limit = chain.scalar(bound, indices.dtype)
-            asks = {"direction": direction, "total_order": False}
-            inside.append(chain.make("compare", "pred", (), start, limit, **asks))
+            inside.append(chain.compare(start, direction, limit))
     value = updates
     if updates.dims != window:
         value = chain.make("reshape", updates.dtype, window, updates)

@@ -18,7 +18,6 @@ from fusionstitch.codegen.annotations import annotated
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.scan_facts import LINEAR
 from fusionstitch.codegen.rewrite.scan_forms import Scan
-from fusionstitch.codegen.rewrite.windows import padded
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
@@ -138,8 +137,7 @@ class Scanning:
         infinite, counts for nothing."""
         place = self.chain.make("iota", "s32", own.dims, dimension=axis)
         at = self.chain.splat(first, place)
-        edge = {"direction": "EQ", "total_order": False}
-        begins = self.chain.make("compare", "pred", own.dims, place, at, **edge)
+        begins = self.chain.compare(place, "EQ", at)
         return self.chain.like(own, "select", begins, own, after)
 
     def _times(self, one: Op | None, other: Op | None) -> Op | None:
@@ -155,9 +153,7 @@ class Scanning:
 
     def _longer(self, x: Op, axis: int, more: int, value: object) -> Op:
         """`x` with so many elements more along a dim, which change nothing."""
-        none = (0,) * x.shape.rank
-        high = tuple(more if d == axis else 0 for d in range(x.shape.rank))
-        return padded(self.chain, x, self.chain.scalar(value, x.dtype), none, high, none)
+        return self.chain.extended(x, axis, 0, more, self.chain.scalar(value, x.dtype))
 
     def _kept(self, x: Op) -> Op:
         """`x`, computed once."""

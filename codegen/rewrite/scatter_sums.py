@@ -71,7 +71,7 @@ def expand_scatter(op: Op) -> list[Op] | None:
     for k, d in enumerate(scattered):
         index = _component(chain, op, k, dims, summed)
         place = chain.like(index, "iota", dimension=d)
-        equal = chain.make("compare", "pred", dims, place, index, direction="EQ", total_order=False)
+        equal = chain.compare(place, "EQ", index)
         here = equal if here is None else chain.like(here, "and", here, equal)
     neutral = identity(reducer, x.dtype)
     if here is not None:

@@ -87,18 +87,13 @@ class _Elements:
             x = self.do("subtract", x, self.do("multiply", a, b))
         return x
 
-    def holds(self, x: Op, direction: str, y: Op) -> Op:
-        return self.chain.make(
-            "compare", "pred", self.batch, x, y, direction=direction, total_order=False
-        )
-
     def either(self, condition: Op, x: Op, y: Op) -> Op:
         return self.chain.make("select", x.dtype, self.batch, condition, x, y)
 
     def swapped(self, at: Op, k: int, columns: Sequence[list[Op]], dtype: str) -> None:
         """Swaps element k of each column with that of number `at`, which is k or larger."""
         for i in range(k + 1, len(columns[0])):
-            here = self.holds(at, "EQ", self.number(i, dtype))
+            here = self.chain.compare(at, "EQ", self.number(i, dtype))
             for column in columns:
                 first, other = column[k], column[i]
                 column[k] = self.either(here, other, first)
@@ -133,7 +128,7 @@ def _potrf(e: _Elements, op: Op) -> list[Callable[[], Op]]:
     def info() -> Op:
         first = e.number(0, "s32")
         for k in reversed(range(n)):
-            good = e.holds(pivots[k], "GT", e.number(0))
+            good = e.chain.compare(pivots[k], "GT", e.number(0))
             first = e.either(good, first, e.number(k + 1, "s32"))
         return first
 
@@ -151,14 +146,14 @@ def _getrf(e: _Elements, op: Op) -> list[Callable[[], Op]]:
         at, largest = e.number(k, "s32"), e.do("abs", column[k])
         for i in range(k + 1, n):
             size = e.do("abs", column[i])
-            larger = e.holds(size, "GT", largest)
+            larger = e.chain.compare(size, "GT", largest)
             at = e.either(larger, e.number(i, "s32"), at)
             largest = e.either(larger, size, largest)
         e.swapped(at, k, columns, "s32")
         swaps.append(e.do("add", at, e.number(1, "s32")))
         pivots.append(column[k])
         # as LAPACK does, whose matrices without a pivot stay as they are
-        none = e.holds(column[k], "EQ", e.number(0))
+        none = e.chain.compare(column[k], "EQ", e.number(0))
         scale = e.either(none, e.number(1), column[k])
         for i in range(k + 1, n):
             column[i] = e.do("divide", column[i], scale)
@@ -169,7 +164,7 @@ def _getrf(e: _Elements, op: Op) -> list[Callable[[], Op]]:
     def info() -> Op:
         first = e.number(0, "s32")
         for k in reversed(range(n)):
-            none = e.holds(pivots[k], "EQ", e.number(0))
+            none = e.chain.compare(pivots[k], "EQ", e.number(0))
             first = e.either(none, e.number(k + 1, "s32"), first)
         return first
 

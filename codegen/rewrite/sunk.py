@@ -28,7 +28,6 @@ from fusionstitch.codegen.rewrite.joined import MOST_PIECES
 from fusionstitch.codegen.rewrite.region import rebuilt, with_used
 from fusionstitch.codegen.rewrite.scan_forms import Moved, Scan, find_scans
 from fusionstitch.codegen.rewrite.scan_pieces import Scanning, interleaved
-from fusionstitch.codegen.rewrite.windows import padded
 from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.rewrite import splat
@@ -198,8 +197,7 @@ class _Sinking:
         high = op.dims[dim] - low - (end - begin)
         if low or high:
             nothing = chain.scalar(part.nothing, op.dtype)
-            lows, highs = (_with((0,) * op.shape.rank, dim, n) for n in (low, high))
-            padded(chain, value, nothing, lows, highs, (0,) * op.shape.rank)
+            chain.extended(value, dim, low, high, nothing)
         if not chain.ops:
             return value
         self.ops += chain.done()

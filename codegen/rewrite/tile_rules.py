@@ -40,19 +40,9 @@ def is_inside(
     element = chain.make("iota", "s32", pair, dimension=1)
     begin = chain.make("multiply", "s32", pair, tile, chain.integers(bounds.step, pair))
     place = chain.make("add", "s32", pair, begin, element)
-    ends = [
-        chain.make(
-            "compare",
-            "pred",
-            pair,
-            place,
-            chain.integers(end - low, pair),
-            direction=direction,
-            total_order=False,
-        )
-        for end, direction in ((bounds.start, "GE"), (bounds.stop, "LT"))
-    ]
-    both = chain.make("and", "pred", pair, *ends)
+    begun = chain.compare(place, "GE", chain.integers(bounds.start - low, pair))
+    ended = chain.compare(place, "LT", chain.integers(bounds.stop - low, pair))
+    both = chain.make("and", "pred", pair, begun, ended)
     return chain.make("broadcast", "pred", dims, both, dimensions=at)
 
 

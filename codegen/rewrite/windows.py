@@ -137,8 +137,7 @@ def _run(chain: Chain, x: Op, dim: int, reverse: bool) -> Op:
     if n <= BLOCK:
         return _reduced(chain, x, init, _all_before(x, dim, reducer, reverse))
     count = -(-n // BLOCK)
-    if count * BLOCK > n:
-        x = padded(chain, x, init, *_at(x, dim, 0, count * BLOCK - n))
+    x = chain.extended(x, dim, 0, count * BLOCK - n, init)
     dims = (*x.dims[:dim], count, BLOCK, *x.dims[dim + 1 :])
     blocks = chain.make("reshape", x.dtype, dims, x)
     inner = _reduced(chain, blocks, init, _all_before(blocks, dim + 1, reducer, reverse))
@@ -146,7 +145,7 @@ def _run(chain: Chain, x: Op, dim: int, reverse: bool) -> Op:
     totals = chain.part(inner, dim + 1, total, total + 1)
     totals = chain.make("reshape", x.dtype, (*dims[: dim + 1], *dims[dim + 2 :]), totals)
     sums = _run(chain, totals, dim, reverse)
-    others = padded(chain, sums, init, *_at(sums, dim, *((-1, 1) if reverse else (1, -1))))
+    others = chain.extended(sums, dim, *((-1, 1) if reverse else (1, -1)), init)
     kept = tuple(d for d in range(len(dims)) if d != dim + 1)
     before = chain.like(inner, "broadcast", others, dimensions=kept)
     joined = chain.like(inner, reducer, inner, before)
@@ -157,26 +156,15 @@ def _run(chain: Chain, x: Op, dim: int, reverse: bool) -> Op:
 def _all_before(x: Op, dim: int, reducer: str, reverse: bool) -> dict[str, Any]:
     """Attributes of the reduce-window that gives all running reductions of `x` along `dim`."""
     rank, n = len(x.dims), x.dims[dim]
-    low, high, _ = _at(x, dim, *((0, n - 1) if reverse else (n - 1, 0)))
+    low, high = (0, n - 1) if reverse else (n - 1, 0)
     ones = (1,) * rank
     return {
         "size": tuple(n if d == dim else 1 for d in range(rank)),
-        "low": low,
-        "high": high,
+        "low": tuple(low if d == dim else 0 for d in range(rank)),
+        "high": tuple(high if d == dim else 0 for d in range(rank)),
         **dict.fromkeys(("stride", "base_dilation", "window_dilation"), ones),
         "reducer": reducer,
     }
-
-
-def _at(x: Op, dim: int, low: int, high: int) -> tuple[tuple[int, ...], ...]:
-    """Edges (low, high, interior) of a pad along one dim."""
-    rank = range(len(x.dims))
-    zeros = (0,) * len(x.dims)
-    return (
-        tuple(low if d == dim else 0 for d in rank),
-        tuple(high if d == dim else 0 for d in rank),
-        zeros,
-    )
 
 
 def padded(
