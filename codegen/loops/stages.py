@@ -232,12 +232,14 @@ def materialized(
     stream: Stream = NOTHING,
     synchronisation: Synchronisation | None = None,
     spread: bool = False,
+    short: bool = False,
 ) -> frozenset[int]:
     """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
     compute again for each of several stages, or for each column of a dot. What lies between the
     dots of a stream is computed once anyway. Where threads may wait for each other once more
     (`synchronisation`), also values that are read at several places, where that takes longer; with
-    `spread` an element counts as read at each place that it is broadcast to."""
+    `spread` an element counts as read at each place that it is broadcast to, with `short` also where
+    that is but text: in each piece of what it is a part of."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     dear = {op.id for op in graph.ops if op.opcode == "dot" or annotations_of(op).matches}
@@ -255,9 +257,7 @@ def materialized(
         if synchronisation is not None:
             cost[op.id] = _summed(op, cost, stored, READ, _effort(op))
             values[op.id] = _summed(op, values, stored, 1, 1)
-        if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank == 0:
-            continue
-        if op.id in stream.between:
+        if not _is_elementwise(op) or op.id in stream.between:
             continue
         again = max((_visits(graph.ops[r], op, stream) for r in readers[op.id] & dear), default=1.0)
         stages = len(readers[op.id]) + (op.id in outputs)
@@ -273,7 +273,7 @@ def materialized(
                 and (reads := _reads(graph, op, spread))
                 and (
                     (cost[op.id] > READ and synchronisation.pays(cost[op.id], op.shape.size, reads))
-                    or _too_often(values[op.id], _reads(graph, op))
+                    or _too_often(values[op.id], reads if short else _reads(graph, op))
                 )
             )
         ):
@@ -295,13 +295,18 @@ def again(graph: Graph, stored: Container[int]) -> list[Again]:
     found: list[Again] = []
     for op in graph.ops[:-1]:
         cost[op.id] = _summed(op, cost, stored, READ, _effort(op))
-        if needs_stage(op) or op.shape.rank == 0 or kind_of(op.opcode) is not Kind.ELEMENTWISE:
+        if needs_stage(op) or not _is_elementwise(op):
             continue
         stages = len(readers[op.id]) + (op.id in outputs)
         places = max(float(stages), sum(_reads(graph, op, spread=True)))
         if places > 1 or op.id in stored:
             found.append(Again(op, cost[op.id], places))
     return found
+
+
+def _is_elementwise(op: Op) -> bool:
+    """Whether an op makes elements of its own: records hold what others make."""
+    return kind_of(op.opcode) is Kind.ELEMENTWISE and op.shape.rank > 0 and op.opcode != "record"
 
 
 def _summed(

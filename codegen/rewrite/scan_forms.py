@@ -171,11 +171,14 @@ def _orders(
 
 
 def _has_rows(op: Op, fact: Fact, dims: tuple[int, ...]) -> bool:
-    """Whether a value varies along neighbouring dims, and has all rows of its source along others,
-    in their order."""
+    """Whether a value varies along neighbouring dims, in the place of those of its source, and has
+    all rows of that along others, in their order."""
     if not dims or dims != tuple(range(dims[0], dims[-1] + 1)):
         return False
-    sizes = list(enumerate(zip(fact.rows, op.dims, strict=True)))
-    rows = [(row, n) for d, (row, n) in sizes if d not in dims and n > 1]
-    source = [(d, n) for d, n in enumerate(fact.source.dims) if d not in fact.axes and n > 1]
-    return rows == source
+    source, axes = fact.source.dims, fact.axes
+    rows = [row for d, row in enumerate(fact.rows) if d not in dims and op.dims[d] > 1]
+    ours = op.dims[: dims[0]], op.dims[dims[-1] + 1 :]
+    theirs = source[: axes[0]], source[axes[-1] + 1 :]
+    return ours == theirs and rows == [
+        d for d, n in enumerate(source) if d not in axes and n > 1
+    ]

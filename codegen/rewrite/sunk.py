@@ -237,9 +237,9 @@ class _Sinking:
         return _Pieces(axis, tuple(ops)) if alike and len(ops) <= MOST_PIECES else None
 
     def _elementwise(self, op: Op) -> _Pieces | None:
-        first = next(self._pieces[o] for o in op.operands if o in self._pieces)
+        first, of = next((self._pieces[o], o) for o in op.operands if o in self._pieces)
         axis, ends = first.axis, first.ends
-        if op.shape.is_tuple:
+        if op.shape.is_tuple or op.dims != of.dims:  # or bits of other widths
             return None
         if first.interleaved:
             return self._elementwise_interleaved(op, first)

@@ -52,6 +52,9 @@ def started(scheduled: Scheduled, settings: Settings) -> Draft:
     for one in starts(scheduled, settings) if free else ():
         with LeftOut(settings.options.check):
             found.append(Draft.of(one, settings.options, settings.device))
+    for one in _shorter(scheduled, settings) if free and not found else ():
+        with LeftOut(settings.options.check):
+            found.append(Draft.of(one, settings.options, settings.device))
     if not found:
         assert refused is not None
         raise refused
@@ -155,6 +158,16 @@ def _with_more(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
             seen.add(ids)
             with LeftOut(settings.options.check):
                 yield restored(own, ids, settings)
+
+
+def _shorter(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
+    """The schedule that computes once what is read in many pieces of others: of the shortest
+    text."""
+    if _is_fixed(own):
+        return
+    ids = materialized(own.graph, NOTHING, synchronisation(settings), spread=True, short=True)
+    with LeftOut(settings.options.check):
+        yield restored(own, ids, settings)
 
 
 def _is_fixed(own: Scheduled) -> bool:

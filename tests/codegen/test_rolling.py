@@ -131,3 +131,22 @@ def test_functions_have_names_of_their_own() -> None:
 def test_large_places_have_a_wide_type() -> None:
     rolled = roll_terms(kernel(*terms(*FOUR[:3], ("d", 1 << 31)), STORE), Names())
     assert "const long long at_0_terms[4]" in text(rolled.body)
+
+
+def test_buffers_that_terms_choose_are_their_own() -> None:
+    def chosen(name: str, buffer: str) -> Group:
+        declared = Let(PointerTo(FLOAT, constant=True), name, Name(buffer))
+        return Group((declared, *add(at(name, 0)).body), term=True)
+
+    start = Let(FLOAT, "s", Number("0.0f"), changes=True)
+    found = [chosen(f"from_{n}", buffer) for n, buffer in enumerate("abcd")]
+    rolled = roll_terms(kernel(start, *found, STORE), Names())
+    assert text(rolled.body).splitlines()[1:-1] == [
+        "const float* const a_terms[4] = {a, b, c, d};",
+        "FS_UNROLL_BY(2) for (int term = 0; term < 4; ++term) {",
+        "  const float* const a = a_terms[term];",
+        "  const float* const from_0 = a;",
+        "  s += from_0[0];",
+        "}",
+    ]
+    verify(rolled)

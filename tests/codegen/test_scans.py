@@ -207,7 +207,9 @@ SCANS: dict[str, Callable[..., Any]] = {
     size=st.integers(8, 300),
     axis=st.integers(0, 2),
     reverse=st.booleans(),
-    then=st.sampled_from(["nothing", "elementwise", "sum along", "sum across", "part"]),
+    then=st.sampled_from(
+        ["nothing", "elementwise", "sum along", "sum across", "part", "dims of one", "bits"]
+    ),
 )
 def test_pieces_compute_what_the_scan_does(
     kind: str, size: int, axis: int, reverse: bool, then: str
@@ -228,6 +230,10 @@ def test_pieces_compute_what_the_scan_does(
                 return y.sum((axis + 1) % 3)
             case "part":
                 return lax.slice_in_dim(y, 1, size - 1, axis=axis) * 2
+            case "dims of one":
+                return jnp.tanh(y[None, :, :, None]), y
+            case "bits":
+                return lax.bitcast_convert_type(y, jnp.uint8), y
         return y
 
     graph = whole_of(fun, a, x)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import compared, draft, generate, plan_kernel
@@ -170,6 +171,25 @@ def test_results_do_not_depend_on_what_is_stored(host_compiler: str) -> None:
     for case, kernel in built.kernels.items():
         [found] = launched(kernel, built.artifacts[case], case.args)
         np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=2e-6)
+
+
+def test_records_are_read_where_their_members_are() -> None:
+    """They hold what other ops compute: there is nothing to compute once."""
+
+    def moments(x: Any) -> Any:
+        def joined(a: Any, b: Any) -> Any:
+            return a[0] + b[0], a[1] + b[1], jnp.maximum(a[2], b[2])
+
+        zero = jnp.zeros((), x.dtype)
+        values, nothing = (jnp.ones_like(x), x, x * x), (zero, zero, zero)
+        return [lax.reduce(values, nothing, joined, dims) for dims in ((0, 1), (0,))]
+
+    graph = whole_of(moments, jax.ShapeDtypeStruct((5000, 16), jnp.bfloat16))
+    own = plan_kernel(graph, H200)
+    records = {op.id for op in own.graph.ops if op.opcode == "record"}
+    assert records
+    assert records.isdisjoint(value.op.id for value in again(own.graph, ()))
+    assert len(generate(graph, H200).outputs) == 6
 
 
 def test_what_is_walked_in_streams_stays() -> None:

@@ -63,7 +63,7 @@ def test_the_ways_differ() -> None:
     changing = set()
     for name in (
         *("softmax_bf16", "attention_gradient", "recurrent_scan_gradient", "lstm_step"),
-        "variance_both_axes",
+        *("variance_both_axes", "many_outputs"),
     ):
         lowered = jax.jit(PROGRAMS[name].fun).lower(*PROGRAMS[name].args)
         module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
