@@ -238,8 +238,8 @@ def materialized(
     compute again for each of several stages, or for each column of a dot. What lies between the
     dots of a stream is computed once anyway. Where threads may wait for each other once more
     (`synchronisation`), also values that are read at several places, where that takes longer; with
-    `spread` an element counts as read at each place that it is broadcast to, with `short` also where
-    that is but text: in each piece of what it is a part of."""
+    `spread` an element counts as read at each place that it is broadcast to, with `short` also in
+    each piece of what it is a part of, where that is but text."""
     readers = _reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     dear = {op.id for op in graph.ops if op.opcode == "dot" or annotations_of(op).matches}

@@ -79,7 +79,7 @@ class Access:
         known = Known(self.writer, kernel.label, self.int)
         # no cycle: Python would have to look for thousands of them, with all that a kernel becomes
         sources: Sources = weakref.proxy(self)
-        self.values = Values(known, sources, kernel.numerics, self.memory.tables)
+        self.values = Values(known, sources, kernel.numerics, self.memory.tables, kernel.inlined)
         self.group = group
         self.axes = group.group.axes
         self.plan = site.nest

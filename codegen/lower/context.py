@@ -68,6 +68,8 @@ class Context:
     anonymous: bool = False
     #: the number of the block among those that share the tiles
     worker: Expr = BLOCK
+    #: what values at indices read, as far as pads have asked
+    inlined: dict[tuple[int, Indices], int] = field(default_factory=dict)
 
     def label(self, op: Op) -> str:
         """What a value is called."""

@@ -26,14 +26,14 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 #: Share of the elements that come from an operand from which on it is read whether or not an
 #: element does.
 OFTEN = 0.5
-#: Values and the indices they are read at that are looked at for all pads of a loop nest.
+#: Values and the indices they are read at that are looked at for all pads of a kernel.
 MOST_PLACES = 10_000
 
 
 @dataclass(frozen=True)
 class Nearest:
     """Finds the nearest element to one that may lie outside; `named` gives an index with every
-    integer it depends on known by name; `found` is kept from pad to pad of a loop nest."""
+    integer it depends on known by name; `found` is kept from pad to pad of a kernel."""
 
     known: Known
     sources: Sources

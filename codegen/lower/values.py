@@ -73,15 +73,21 @@ _SIGNING = ("0.0f", "0.0")
 
 class Values:
     """Prints values through the writer of what is `known`; `sources` say how those are read that
-    live there."""
+    live there; `inlined`, which pads fill, what values at indices read."""
 
-    def __init__(self, known: Known, sources: Sources, numerics: str, tables: Mapping[int, str]):
+    def __init__(
+        self,
+        known: Known,
+        sources: Sources,
+        numerics: str,
+        tables: Mapping[int, str],
+        inlined: dict[tuple[int, Indices], int] | None = None,
+    ):
         self.known, self.sources, self.writer = known, sources, known.writer
         self.numerics, self.tables = numerics, tables
         #: opcodes of which fewer correct bits will do
         self.approximate: frozenset[str] = frozenset()
-        #: what values at indices read, as far as pads have asked
-        self._inlined: dict[tuple[int, Indices], int] = {}
+        self._inlined = {} if inlined is None else inlined
         #: how many values were computed so far
         self.written = 0
 

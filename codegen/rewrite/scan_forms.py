@@ -179,6 +179,4 @@ def _has_rows(op: Op, fact: Fact, dims: tuple[int, ...]) -> bool:
     rows = [row for d, row in enumerate(fact.rows) if d not in dims and op.dims[d] > 1]
     ours = op.dims[: dims[0]], op.dims[dims[-1] + 1 :]
     theirs = source[: axes[0]], source[axes[-1] + 1 :]
-    return ours == theirs and rows == [
-        d for d, n in enumerate(source) if d not in axes and n > 1
-    ]
+    return ours == theirs and rows == [d for d, n in enumerate(source) if d not in axes and n > 1]

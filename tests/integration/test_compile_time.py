@@ -54,7 +54,8 @@ def test_ten_thousand_ops_take_steps_in_proportion() -> None:
     assert more > 8_000
     assert many.steps * ops < few.steps * more
     # equal layers have equal kernels
-    assert 10 * len(many.result.kernels) < len(many.result.stitches)
+    assert len(many.result.stitches) > 4 * len(few.result.stitches)
+    assert len(many.result.kernels) < 2 * len(few.result.kernels)
 
 
 def test_what_repeats_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
