@@ -14,7 +14,8 @@ from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.dots.groups import tile_dots
 from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.loops.caching import cache_values
-from fusionstitch.codegen.loops.groups import Group, form_groups
+from fusionstitch.codegen.loops.groups import Group
+from fusionstitch.codegen.loops.merging import form_groups
 from fusionstitch.codegen.loops.pieces import joined
 from fusionstitch.codegen.loops.stages import (
     Stage,

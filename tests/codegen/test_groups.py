@@ -14,9 +14,9 @@ from fusionstitch.codegen.loops.groups import (
     Figures,
     Group,
     _known_figures,
-    form_groups,
     shared_bytes,
 )
+from fusionstitch.codegen.loops.merging import form_groups
 from fusionstitch.codegen.loops.nests import Place, form_nests
 from fusionstitch.codegen.loops.phases import phases
 from fusionstitch.codegen.loops.stages import find_stages, form_of

@@ -1,0 +1,235 @@
+"""Which stages become one group.
+
+Merging starts from one group per stage and follows the edges between them. A merge must leave the
+group graph acyclic, keep at least one block's worth of shared memory free, and pay: what it saves
+in barriers and scratch traffic must outweigh the parallelism it gives up.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+
+from fusionstitch.codegen.loops.groups import Group, read_by, shared_bytes
+from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream
+from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.estimate import boundary_us
+
+#: Earlier readers of an input that a stage may join.
+MOST_SIBLINGS = 4
+#: Multiply-adds from which a dot deserves tiles of its own.
+TILED_WORK = 1 << 20
+#: Stages of one group: longer chains would take long to analyse and seldom fit.
+MOST_STAGES = 64
+
+
+def form_groups(
+    stages: Sequence[Stage], device: Device, merge: bool = True, stream: Stream = NOTHING
+) -> list[Group]:
+    """The groups of a region's stages, greedily merged unless told not to, in topological order."""
+    return _Merger(stages, device, stream).run(merge)
+
+
+class _Merger:
+    def __init__(self, stages: Sequence[Stage], device: Device, stream: Stream):
+        self.device = device
+        self.stream = stream
+        self.stages = stages
+        self.group_of: dict[Stage, Group] = {s: Group.of([s], device) for s in stages}
+        self.refused: set[tuple[Group, Group]] = set()
+        #: by group, its stages and those of other groups that it waits for, as bitsets of numbers
+        self.bits: dict[Group, int] = {}
+        self.above: dict[Group, int] = {}
+
+    def run(self, merge: bool) -> list[Group]:
+        if merge:
+            for stage in self.stages:
+                self._enter(stage)
+            siblings = self._siblings()
+            # sums over the same pairs have one loop, whatever reads them
+            for left, right in siblings:
+                if left.visits_pairs and right.visits_pairs and not self._waits(right, left):
+                    self._try(self.group_of[left], self.group_of[right], linked=False)
+            for stage in self.stages:
+                apart = self._side_by_side(stage)
+                for producer, _ in stage.reads:
+                    if self.group_of[producer] not in apart:
+                        self._try(self.group_of[producer], self.group_of[stage], linked=True)
+            for left, right in siblings:
+                self._try(self.group_of[left], self.group_of[right], linked=False)
+        return ordered(list(dict.fromkeys(self.group_of[s] for s in self.stages)), self.group_of)
+
+    def _waits(self, stage: Stage, other: Stage) -> bool:
+        """Whether the group of a stage waits for that of another."""
+        return bool(self.above[self.group_of[stage]] & self.bits[self.group_of[other]])
+
+    def _enter(self, stage: Stage) -> None:
+        """Notes what a stage waits for, before it is in any larger group."""
+        group = self.group_of[stage]
+        above = 0
+        for producer, _ in stage.reads:
+            before = self.group_of[producer]
+            above |= self.bits[before] | self.above[before]
+        self.bits[group], self.above[group] = 1 << stage.number, above
+
+    def _side_by_side(self, stage: Stage) -> set[Group]:
+        """The groups of few tiles that `stage` reads sums of, where these would wait for each other
+        in its block for longer than for a grid barrier, each in blocks of its own."""
+        sms = self.device.sm_count
+        read = {self.group_of[producer] for producer, _ in stage.reads}
+        few = [g for g in read if g.tiles < sms and _loops(g)]
+        behind = functools.reduce(operator.or_, (self.above[g] for g in few), 0)
+        last = {g for g in few if not self.bits[g] & behind}
+        if len(last) < 2:
+            return set()
+        together = sum(_loops(g) for g in last)
+        over_blocks = -(-sum(g.tiles * _loops(g) for g in last) // sms)
+        longest = max(over_blocks, *(_loops(g) for g in last))
+        waits = (together - longest) * self.device.row_sum_us
+        return last if waits > boundary_us(self.device, sms) else set()
+
+    def _siblings(self) -> list[tuple[Stage, Stage]]:
+        """Pairs of stages, one soon after the other, that read an input about once per element, or
+        compute a special function alike: in one loop they do so once. Pieces of one output that are
+        of one shape are likely to."""
+        swept = [[o for o in s.swept if o.shape.size * 2 >= s.visits] for s in self.stages]
+        specials = [[op for op, _ in s.specials] for s in self.stages]
+        pieces = [s.joins for s in self.stages]
+        pairs: list[tuple[Stage, Stage]] = []
+        for each in (swept, specials, pieces):
+            before: dict[int, list[Stage]] = {}
+            for stage, ops in zip(self.stages, each, strict=True):
+                most = MOST_STAGES if stage.visits_pairs else MOST_SIBLINGS
+                for op in ops:
+                    others = before.setdefault(op.id, [])
+                    pairs += [(other, stage) for other in others[:-most:-1]]
+                    others.append(stage)
+        return list(dict.fromkeys(pairs))
+
+    def _try(self, left: Group, right: Group, linked: bool) -> None:
+        if left is right or (left, right) in self.refused:
+            return
+        if not self._merged(left, right, linked):
+            self.refused.add((left, right))
+
+    def _merged(self, left: Group, right: Group, linked: bool) -> bool:
+        """Merges two groups if that is legal and pays; says whether it did."""
+        if len(left.stages) + len(right.stages) > MOST_STAGES or self._cyclic(left, right):
+            return False
+        if not linked and left.tiles != right.tiles:
+            return False
+        if _parted(left, right) or _parted(right, left):
+            return False
+        if _strangers(left, right):
+            return False
+        merged = Group.merged(left, right)
+        if merged.tiles == 1 and max(left.tiles, right.tiles) > self.device.sm_count:
+            return False
+        if not linked and (merged.tiles != left.tiles or not _alike(merged, left, right)):
+            return False
+        if linked and (self._streams(left) or self._streams(right)):
+            self._replace(left, right, merged)  # elements of a stream are never stored
+            return True
+        if shared_bytes(merged) > self.device.shared_per_block:
+            return False
+        together, apart = merged.figures.us, left.figures.us + right.figures.us
+        if together > apart and together > apart + self._saved_us(left, right):
+            return False
+        self._replace(left, right, merged)
+        return True
+
+    def _streams(self, group: Group) -> bool:
+        dots = self.stream.dots
+        return bool(dots) and any(s.op.id in dots for s in group.stages)
+
+    def _replace(self, left: Group, right: Group, merged: Group) -> None:
+        for stage in merged.stages:
+            self.group_of[stage] = merged
+        bits = self.bits[merged] = self.bits.pop(left) | self.bits.pop(right)
+        before = (self.above.pop(left) | self.above.pop(right)) & ~bits
+        for group, above in self.above.items():
+            if above & bits:
+                self.above[group] = above | bits | before
+        self.above[merged] = before
+
+    def _cyclic(self, left: Group, right: Group) -> bool:
+        """True if a path between the two groups passes through a third."""
+        for start, goal in ((left, right), (right, left)):
+            for stage in goal.stages:
+                for producer, _ in stage.reads:
+                    group = self.group_of[producer]
+                    third = group is not start and group is not goal
+                    if third and self.above[group] & self.bits[start]:
+                        return True
+        return False
+
+    def _saved_us(self, left: Group, right: Group) -> float:
+        """What a merge saves: the barrier, the scratch traffic, and inputs read twice."""
+        inside = set(left.stages)
+        crossing = {p for s in right.stages for p, _ in s.reads if p in inside}
+        moved = 2 * sum(p.op.shape.bytes for p in crossing)
+        loaded = {op for s in left.stages for op in s.swept}
+        moved += sum(op.shape.bytes for op in loaded & {op for s in right.stages for op in s.swept})
+        barrier = self.device.grid_barrier_us if crossing else 0.0
+        return barrier + moved / self.device.l2_bytes_per_s * 1e6
+
+
+def _parted(left: Group, right: Group) -> bool:
+    """Whether `right` adds up sums of columns that `left` has spread over its share of the blocks:
+    in one group the columns would take the place of the parts."""
+    spread = {s for s in left.stages if s.share is not None}
+    return bool(spread) and any(p in spread for stage in right.stages for p, _ in stage.reads)
+
+
+def _strangers(left: Group, right: Group) -> bool:
+    """Whether a dot that deserves tiles of its own and another reduction with results of the same
+    dims would meet in one loop, where neither depends on the other: what the reduction sums over
+    would take the place of the dot's columns, and leave most of its threads idle."""
+    both = [s for s in (*left.stages, *right.stages) if s.is_reduction]
+    dots = [s for s in both if s.op.opcode == "dot" and s.visits >= TILED_WORK]
+    reductions = [s for s in both if s.op.opcode != "dot"]
+    if not (dots and reductions):
+        return False
+    stages = sorted((*left.stages, *right.stages), key=lambda s: s.number)
+    behind: dict[Stage, set[Stage]] = {}
+    for stage in stages:
+        read = [p for p, _ in stage.reads if p in behind]
+        behind[stage] = set(read).union(*(behind[p] for p in read))
+    return any(
+        dot not in behind[other] and other not in behind[dot] and dot.op.dims == other.op.dims
+        for dot in dots
+        for other in reductions
+    )
+
+
+def _loops(group: Group) -> int:
+    """Sums of a group, which wait for each other."""
+    return sum(s.is_reduction for s in group.stages)
+
+
+def _alike(merged: Group, left: Group, right: Group) -> bool:
+    """Siblings gain from one loop only if their loops visit the same elements: those of one group
+    those of loops of the other."""
+    return len(_loop_axes(merged)) <= max(len(_loop_axes(left)), len(_loop_axes(right)), 1)
+
+
+def _loop_axes(group: Group) -> set[frozenset[int]]:
+    """The axes of each loop inside blocks. What is computed of sums, once per row, has no loop."""
+    axes = {frozenset(group.in_block(s) + group.axes.inner_leaves(s)) for s in group.stages}
+    return axes - {frozenset()}
+
+
+def ordered(groups: Sequence[Group], group_of: dict[Stage, Group]) -> list[Group]:
+    """Topological order of groups, ties by first stage."""
+    done: set[Group] = set()
+    result: list[Group] = []
+    waiting = sorted(groups, key=lambda g: g.stages[0].op.id)
+    while waiting:
+        for group in waiting:
+            if read_by(group, group_of) <= done:
+                break
+        done.add(group)
+        result.append(group)
+        waiting.remove(group)
+    return result
