@@ -16,14 +16,10 @@ from fusionstitch.codegen.dots.streams import stream_rows
 from fusionstitch.codegen.loops.caching import cache_values
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.merging import form_groups
+from fusionstitch.codegen.loops.once import Synchronisation, materialized
 from fusionstitch.codegen.loops.pieces import joined
-from fusionstitch.codegen.loops.stages import (
-    Stage,
-    Stream,
-    Synchronisation,
-    find_stages,
-    materialized,
-)
+from fusionstitch.codegen.loops.stages import Stage, find_stages
+from fusionstitch.codegen.loops.stream import Stream
 from fusionstitch.codegen.memory.scratch import global_values
 from fusionstitch.codegen.memory.storage import plan_layout
 from fusionstitch.codegen.memory.teams import check_teams

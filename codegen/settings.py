@@ -7,7 +7,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fusionstitch.codegen.loops.stages import NOTHING, Stream
+from fusionstitch.codegen.loops.stream import NOTHING, Stream
 from fusionstitch.codegen.schedule.parser import parse_template
 from fusionstitch.codegen.schedule.split import Splits
 from fusionstitch.codegen.schedule.template import Template

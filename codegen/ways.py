@@ -10,7 +10,7 @@ from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.decisions import decide, decide_splits
 from fusionstitch.codegen.dots.chains import find_streams
 from fusionstitch.codegen.loops.nesting import check_nesting
-from fusionstitch.codegen.loops.stages import NOTHING
+from fusionstitch.codegen.loops.stream import NOTHING
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.schedule.clusters import has_long_rows
 from fusionstitch.codegen.schedule.renamed import in_own_names

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusionstitch.codegen.loops.stages import Stream
+from fusionstitch.codegen.loops.stream import Stream
 from fusionstitch.codegen.rewrite.extents import reduced_size
 from fusionstitch.codegen.rewrite.factors import take_factor
 from fusionstitch.codegen.rewrite.region import rewrite

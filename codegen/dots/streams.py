@@ -25,7 +25,9 @@ from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.loops.axes import GroupAxes
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
-from fusionstitch.codegen.loops.stages import BLOCK_ROWS, Stage, Stream
+from fusionstitch.codegen.loops.once import BLOCK_ROWS
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.loops.stream import Stream
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import CodegenError
 

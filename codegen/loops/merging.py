@@ -12,7 +12,8 @@ import operator
 from collections.abc import Sequence
 
 from fusionstitch.codegen.loops.groups import Group, read_by, shared_bytes
-from fusionstitch.codegen.loops.stages import NOTHING, Stage, Stream
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.loops.stream import NOTHING, Stream
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import boundary_us
 

@@ -13,7 +13,8 @@ from itertools import accumulate, islice, pairwise
 from fusionstitch.codegen.loops.caching import retrace
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.pieces import joined
-from fusionstitch.codegen.loops.stages import Stage, Stream, find_stages, new_stage
+from fusionstitch.codegen.loops.stages import Stage, find_stages, new_stage
+from fusionstitch.codegen.loops.stream import Stream
 from fusionstitch.codegen.rewrite.extents import needs_stage
 from fusionstitch.codegen.schedule.choice import Choice, GroupChoice, LoopChoice, read_elsewhere
 from fusionstitch.codegen.schedule.clusters import can_share

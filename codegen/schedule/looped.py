@@ -15,7 +15,8 @@ from fusionstitch.codegen.dots.streams import MOST_REGISTERS, stream_tile, takes
 from fusionstitch.codegen.dots.tile import Tile, possible_tiles
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, join, new_nest
-from fusionstitch.codegen.loops.stages import Stage, Stream
+from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.loops.stream import Stream
 from fusionstitch.codegen.schedule.defaults import DEFAULT_BLOCK, in_columns
 from fusionstitch.codegen.schedule.printed import levels as levels_of
 from fusionstitch.codegen.schedule.schedule import Teams

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from fusionstitch.codegen.decisions import decide, synchronisation
 from fusionstitch.codegen.drafts import Draft
+from fusionstitch.codegen.loops.once import again, materialized
 from fusionstitch.codegen.loops.pieces import joined
-from fusionstitch.codegen.loops.stages import NOTHING, again, materialized
+from fusionstitch.codegen.loops.stream import NOTHING
 from fusionstitch.codegen.rewrite.sunk import sink_concatenates
 from fusionstitch.codegen.schedule.tuning import DEFAULT
 from fusionstitch.codegen.scheduled import Scheduled

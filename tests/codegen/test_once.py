@@ -13,7 +13,7 @@ from jax import lax
 
 import fusionstitch as fs
 from benchmarks.loops.forced import taken
-from fusionstitch.codegen.loops.stages import Synchronisation, materialized
+from fusionstitch.codegen.loops.once import Synchronisation, materialized
 from fusionstitch.compiler import core
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph

@@ -11,7 +11,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import draft
-from fusionstitch.codegen.loops import stages
+from fusionstitch.codegen.loops import once, stages
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
 from tests.codegen.regions import lowered
@@ -43,7 +43,7 @@ def test_places_are_bounded(length: int, monkeypatch: pytest.MonkeyPatch) -> Non
     found = draft(graph, device("h200"))
     assert isinstance(found, Draft)
     assert len(found.scheduled.plan.phases) > 1  # levels are stored
-    assert count < 100 * stages.MOST_AGAIN
+    assert count < 100 * once.MOST_AGAIN
     with pytest.raises(CodegenError, match="places"):
         stages.find_stages(graph, stored=frozenset())
 

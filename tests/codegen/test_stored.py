@@ -14,7 +14,7 @@ from jax import lax
 
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import compared, draft, generate, plan_kernel
-from fusionstitch.codegen.loops.stages import again
+from fusionstitch.codegen.loops.once import again
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.codegen.search.stored import MOST_CLASSES, others, restored, starts, stored
 from fusionstitch.codegen.settings import CodegenOptions, Settings
