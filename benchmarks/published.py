@@ -75,12 +75,14 @@ def newest(found: Sequence[Run], share: float = 1.0) -> Run:
 
 
 def spreads() -> list[str]:
-    """How the programs of each kind fare, those that were drawn after the code was made first."""
+    """How the programs of each kind fare: first those drawn after the code was written."""
     guarded, looped, shown = runs("guard"), newest(runs("loops")), newest(runs("suites"))
     drawn = runs("corpus")[0]
     both = [{r["target"]: summary.ratio(r, what) for r in drawn.rows} for what in ("span", "wall")]
     stitched = {r["target"] for r in drawn.rows if not summary.is_unchanged(r)}
-    rows = [_spread("drawn from a seed", drawn, stitched, both)]
+    batches = drawn.content.get("times", 1)
+    kind = "drawn from a seed" + (f", batches x {batches}" if batches > 1 else "")
+    rows = [_spread(kind, drawn, stitched, both)]
     for run in {run.path: run for run in (newest(guarded, 0.9), newest(guarded))}.values():
         both = [
             {r["name"]: speed(r, what, "guarded") for r in run.rows} for what in ("gpu", "wall")

@@ -84,8 +84,8 @@ def materialized(
     compute again for each of several stages, or for each column of a dot. What lies between the
     dots of a stream is computed once anyway. Where threads may wait for each other once more
     (`synchronisation`), also values that are read at several places, where that takes longer; with
-    `spread` an element counts as read at each place that it is broadcast to, with `short` also in
-    each piece of what it is a part of, where that is but text."""
+    `spread` an element counts as read at each place that it is broadcast to, with `short` also
+    where that makes text alone, as in each piece of what it is a part of."""
     readers = reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     dear = {op.id for op in graph.ops if op.opcode == "dot" or annotations_of(op).matches}
@@ -119,7 +119,7 @@ def materialized(
                 and (reads := _reads(graph, op, spread))
                 and (
                     (cost[op.id] > READ and synchronisation.pays(cost[op.id], op.shape.size, reads))
-                    or _too_often(values[op.id], reads if short else _reads(graph, op))
+                    or _too_often(values[op.id], _reads(graph, op, spread=short))
                 )
             )
         ):

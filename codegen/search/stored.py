@@ -10,7 +10,7 @@ there, class of values by class (`restored`). Outputs that may be stored piece b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fusionstitch.codegen.decisions import decide, synchronisation
@@ -50,18 +50,23 @@ def started(scheduled: Scheduled, settings: Settings) -> Draft:
         raise
     except CodegenError as error:
         refused = error
-    for one in starts(scheduled, settings) if free else ():
-        with LeftOut(settings.options.check):
-            found.append(Draft.of(one, settings.options, settings.device))
-    for one in _shorter(scheduled, settings) if free and not found else ():
-        with LeftOut(settings.options.check):
-            found.append(Draft.of(one, settings.options, settings.device))
+    if free:
+        found += _drafts(starts(scheduled, settings), settings)
+    if free and not found:
+        found += _drafts(_shorter(scheduled, settings), settings)
     if not found:
         assert refused is not None
         raise refused
     if not proven(found[0].cost):
         return found[0]
     return min((one for one in found if proven(one.cost)), key=_us)
+
+
+def _drafts(schedules: Iterable[Scheduled], settings: Settings) -> Iterator[Draft]:
+    """The drafts of those that can be written."""
+    for one in schedules:
+        with LeftOut(settings.options.check):
+            yield Draft.of(one, settings.options, settings.device)
 
 
 def restored(own: Scheduled, ids: frozenset[int], settings: Settings) -> Scheduled:

@@ -116,12 +116,12 @@ class ModelScorer:
         waits = self.device.stage_us * self.works.chain(bits)
         return self.saved_us(bits) - least_us(work, self.device) - waits - self.call_us
 
-    def ties(self, pattern: Pattern) -> bool:
-        """Whether XLA's kernels for the pattern are estimated to be about as fast as ours could be,
-        so that only measuring can tell who wins."""
-        if is_loop(pattern) or not covers_kernel(self.xla, pattern.bits):
+    def ties(self, pattern: Pattern, bound_us: float) -> bool:
+        """Whether XLA's kernels for a pattern of this bound are estimated to be about as fast as
+        ours could be, so that only measuring can tell who wins."""
+        if abs(bound_us) > MARGIN_SHARE * self.saved_us(pattern.bits) or is_loop(pattern):
             return False
-        return abs(self.bound(pattern)) <= MARGIN_SHARE * self.saved_us(pattern.bits)
+        return covers_kernel(self.xla, pattern.bits)
 
     def score(self, pattern: Pattern, facts: KernelFacts) -> Score:
         xla = self.saved_us(pattern.bits)
@@ -201,7 +201,7 @@ class MeasuredScorer:
 
     def bound(self, pattern: Pattern) -> float:
         bound = self.otherwise.bound(pattern)
-        if not (isinstance(self.otherwise, ModelScorer) and self.otherwise.ties(pattern)):
+        if not (isinstance(self.otherwise, ModelScorer) and self.otherwise.ties(pattern, bound)):
             return bound
         times = self.measure(pattern)
         return bound if times is None else max(bound, times[1] - times[0] - self.extra_us)

@@ -81,11 +81,9 @@ def test_the_sums_of_the_norm_are_spread_over_blocks(planned: Stitched) -> None:
 def test_the_plan_compiles(planned: Stitched, nvrtc: ModuleType) -> None:
     for kernel in planned.kernels:
         [(_, used)] = compiler.compile(kernel.source, "sm_90").resources
-        functions = re.findall(r"__noinline__ void part_\d+\(([^)]*)\)", kernel.source)
-        # arguments of functions take two registers each: what a thread holds meanwhile is spilled;
-        # ptxas hoists two offsets of a thread out of the loop over tiles, onto the stack
-        passed = max((8 * len(parameters.split(",")) for parameters in functions), default=0)
-        assert used.spill_store_bytes <= (passed + 8 if kernel.cooperative else 0)
+        # functions of thirty arguments take sixty registers: what a thread holds meanwhile is
+        # spilled
+        assert used.spill_store_bytes <= (120 if kernel.cooperative else 0)
         assert used.registers * kernel.block <= 65_536
 
 

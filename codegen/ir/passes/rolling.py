@@ -59,14 +59,17 @@ def _rolled_function(function: Function) -> Function:
 
 
 def _pointers(body: Body) -> dict[str, Scalar | Record]:
-    """The types of the elements of buffers that statements declare."""
+    """The types of the elements of buffers that statements declare, but for those that a term
+    chooses for itself: nothing else reads them."""
     kinds: dict[str, Type] = {}
+    terms = filter(_is_term, statements(body))
+    own = {name for one in statements(terms) for name in declared(one)}
     for one in statements(body):
         if isinstance(one, Shared):
             kinds[one.name] = PointerTo(one.type)
         elif isinstance(one, Let):
             kinds[one.name] = one.type
-    return _elements(kinds)
+    return _elements({name: kind for name, kind in kinds.items() if name not in own})
 
 
 def _elements(kinds: Mapping[str, Type]) -> dict[str, Scalar | Record]:
@@ -125,16 +128,14 @@ class Repeat:
 
 @dataclass(eq=False)
 class _Read:
-    """A body: its names and the constants of its addresses in the order of the program, the names
-    that it declares itself, and the same without them."""
+    """A body: its names and the constants of its addresses in the order of the program, and the
+    same without them."""
 
     body: Group
     names: list[str] = field(default_factory=list)
     constants: list[str] = field(default_factory=list)
-    own: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.own.update(name for one in statements(self.body.body) for name in declared(one))
         bare = renamed(readdressed(self.body, self._constant), self._name)
         self.frame = bare
 
@@ -179,8 +180,7 @@ def _joined(read: Sequence[_Read], types: Mapping[str, Type]) -> Repeat | None:
         spelt.append(constants[0] if alike else places.setdefault(constants, f"at_{len(places)}"))
     words = iter(spelt)
     body = readdressed(read[0].body, lambda _: next(words))
-    given = types.keys() - read[0].own
-    buffers = {b: names for b, names in stands.items() if b in given and len(set(names)) > 1}
+    buffers = {b: names for b, names in stands.items() if b in types and len(set(names)) > 1}
     return Repeat(body, buffers, {name: column for column, name in places.items()})
 
 
@@ -192,13 +192,14 @@ def _names(read: Sequence[_Read], types: Mapping[str, Type]) -> dict[str, tuple[
     for names in zip(*(one.names for one in read), strict=True):
         if stands.setdefault(names[0], names) != names:
             return None
-        if len(set(names)) > 1 and not _are_alike(names, read, types):
+        if len(set(names)) > 1 and not (_all_buffers(names, types) or _all_local(names, types)):
             return None
     return stands
 
 
-def _are_alike(names: Sequence[str], read: Sequence[_Read], types: Mapping[str, Type]) -> bool:
-    """Whether names, one of each body, are all of what it declares, buffers it declares among
-    that, or all of buffers of one type from before."""
-    local = [name in one.own or name not in types for name, one in zip(names, read, strict=True)]
-    return all(local) or (not any(local) and len({types[name] for name in names}) == 1)
+def _all_buffers(names: Sequence[str], types: Mapping[str, Type]) -> bool:
+    return len({types.get(name) for name in names}) == 1 and names[0] in types
+
+
+def _all_local(names: Sequence[str], types: Mapping[str, Type]) -> bool:
+    return all(name not in types for name in names)
