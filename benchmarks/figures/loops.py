@@ -114,4 +114,5 @@ def _panel(picture: Picture, x: float, y: float, one: Form) -> None:
         picture.text(x + SIDE + 18, y + 44 + 20 * n, line, 12)
     picture.text(x, y + TALL + 50, one.template, 11, mono=True)
     if one.shared:
-        picture.text(x, y + TALL + 70, f"{one.shared:,} bytes of shared memory per block", 11, "soft")
+        shared = f"{one.shared:,} bytes of shared memory per block"
+        picture.text(x, y + TALL + 70, shared, 11, "soft")

@@ -33,7 +33,8 @@ def steps() -> list[Step]:
         ),
         (
             f"both run alternately, {ROUNDS} rounds, up to {MOST_ROUNDS} if undecided",
-            f"per round and side: {WALL_CALLS} calls by the host's clock, {SPAN_CALLS} by the GPU's",
+            f"per round and side: {WALL_CALLS} calls by the host's clock, "
+            f"{SPAN_CALLS} by the GPU's",
             "grid",
             "",
             "",

@@ -69,8 +69,8 @@ def page() -> str:
         "",
         "Which ops can be part of a kernel, for which types, and why are others left to XLA?",
         "The answers come from the cases of `tests/coverage/`. Each case is one op next to another",
-        "op that it can be fused with, lowered for CUDA. The planner uses the paper's scorer, which",
-        "takes every pattern that saves a kernel. So a case is left to XLA only for the reason",
+        "op that it can be fused with, lowered for CUDA. The planner uses the paper's scorer,",
+        "which takes every pattern that saves a kernel. So a case is left to XLA only for the reason",
         "given. The default scorer also leaves to XLA what would not be faster.",
         "",
         "This page is written by `python -m tests.coverage.limits`, and a test fails if it is out",
@@ -94,8 +94,8 @@ def page() -> str:
         "- an empty cell: there is no such case.",
         "",
         "Ops on one-byte floats are computed in f32, and each result is rounded to the type. The",
-        "column **real sizes** summarizes [a section below](#at-real-sizes), which uses the default",
-        "scorer.",
+        "column **real sizes** summarizes [a section below](#at-real-sizes), which uses the",
+        "default scorer.",
     ]
     for family, (title, _) in FAMILIES.items():
         lines += ["", f"## {title}", "", *_table(family, found)]
