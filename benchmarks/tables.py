@@ -169,7 +169,7 @@ def traffic_table(rows: Sequence[Row]) -> list[str]:
                 *(megabytes(counted.get(side)) for side in ("xla", OURS)),
             ]
         )
-    head = ["workload", "least MB", "modeled: op by op", "XLA", "fs", "counted: XLA", "fs"]
+    head = ["workload", "least MB", "modelled: op by op", "XLA", "fs", "counted: XLA", "fs"]
     return table(head, body)
 
 

@@ -58,7 +58,7 @@ def costs() -> str:
     """What the model charges on an H200 where threads wait for each other."""
     device = devices.device("h200")
     blocks = device.sm_count
-    rows = [["synchronization", "modeled us"]]
+    rows = [["synchronization", "modelled us"]]
     shuffles = device.prices.shuffles / device.cycles_per_us
     rows.append(["one shuffle of a warp", f"{shuffles:.3f}"])
     barrier = device.prices.barriers / device.cycles_per_us
@@ -120,7 +120,7 @@ def _plan() -> Plan:
 
 def forms() -> str:
     """One loop at four sizes."""
-    rows = [["target", "state", "form", "template", "state is in", "modeled us", "XLA us"]]
+    rows = [["target", "state", "form", "template", "state is in", "modelled us", "XLA us"]]
     for name in loops.NAMES:
         one = loops.form(name)
         times = (one.modelled_us, one.xla_us)
