@@ -85,7 +85,7 @@ WORKLOADS = (
     Workload("dlrm.py:train_step", "first"),
     Workload("lorenz.py:scan"),
     Workload("black_scholes.py:options"),
-    Workload("flax_training.py:train_step", "first"),
+    Workload("flax_training.py:train_step", "first", long=True),
     Workload("equinox_training.py:train_step", "first"),
     Workload("ode_ensemble.py:predators_and_prey"),
     Workload("nuts.py:transitions", long=True),

@@ -55,8 +55,8 @@ def step(
 
 
 def train_step() -> Workload:
-    """6 layers of width 192, batch 256, 32 x 32 images (small: 1 of width 16, batch 4, 8 x 8)."""
-    layers, width, batch, side = size((6, 192, 256, 32), (1, 16, 4, 8))
+    """4 layers of width 192, batch 256, 32 x 32 images (small: 1 of width 16, batch 4, 8 x 8)."""
+    layers, width, batch, side = size((4, 192, 256, 32), (1, 16, 4, 8))
     draw, key = Random(), jax.random.key(0)
     images = draw.normal(batch, side, side, 3)
     model = VisionTransformer(layers, width)

@@ -36,8 +36,8 @@ def step(f: jax.Array, solid: jax.Array) -> jax.Array:
 
 
 def channel() -> Workload:
-    """100 steps of 512 x 1024 cells (small: 4 of 12 x 24)."""
-    steps, height, width = size((100, 512, 1024), (4, 12, 24))
+    """200 steps of 100 x 400 cells (small: 4 of 12 x 24)."""
+    steps, height, width = size((200, 100, 400), (4, 12, 24))
     rows, columns = np.indices((height, width))
     solid = (rows - height / 2) ** 2 + (columns - width / 4) ** 2 < (height / 8) ** 2
     zero = jnp.zeros((height, width))

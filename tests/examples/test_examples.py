@@ -65,6 +65,8 @@ TARGETS = [
     "word2vec.py:train_step",
 ]
 STEPS = [target for target in TARGETS if ":train_step" in target]
+#: Left to the slow share: XLA alone takes long to compile them.
+LONG = {"nuts.py:transitions"}
 #: The libraries of the `clients` extra that a file of examples imports.
 CLIENTS = {
     "equinox_training": ("equinox", "optax"),
@@ -102,7 +104,10 @@ def test_the_list_holds_every_target() -> None:
     assert sorted(found) == TARGETS
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(one, marks=pytest.mark.slow) if one in LONG else one for one in TARGETS],
+)
 def test_runs_and_is_finite(target: str) -> None:
     fun, args = load(target)
     result = jax.jit(fun)(*args)
