@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import optax
 from common import Random, Workload, size
 
+State = tuple[Any, optax.OptState, jax.Array]  # parameters, moments, key
+
 
 class Denoiser(eqx.Module):
     """Residual layers that predict the noise in one sample x [width] at a time from 0 to 1."""
@@ -48,7 +50,6 @@ def train_step() -> Workload:
     layers, width, batch = size((4, 256, 1024), (2, 8, 16))
     optimizer = optax.adam(1e-3)
     params, static = eqx.partition(Denoiser(width, layers, jax.random.key(0)), eqx.is_array)
-    State = tuple[Any, optax.OptState, jax.Array]
 
     def step(state: State, data: jax.Array) -> tuple[State, jax.Array]:
         params, moments, key = state

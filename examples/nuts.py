@@ -30,7 +30,8 @@ def eight_schools(effects: jax.Array, errors: jax.Array) -> None:
 
 
 def transitions() -> Workload:
-    """20 transitions of 1024 chains, trees of depth 6 (small: 2 of 4 chains, depth 3)."""
+    """20 transitions of 1024 chains, trees up to depth 6 (small: 2 of 4, depth 3). The step size is
+    fixed, as it is after warm-up."""
     steps, chains, depth = size((20, 1024, 6), (2, 4, 3))
     fixed = {"step_size": 0.2, "adapt_step_size": False, "adapt_mass_matrix": False}
     kernel = NUTS(eight_schools, max_tree_depth=depth, **fixed)
