@@ -85,6 +85,16 @@ WORKLOADS = (
     Workload("dlrm.py:train_step", "first"),
     Workload("lorenz.py:scan"),
     Workload("black_scholes.py:options"),
+    Workload("flax_training.py:train_step", "first", long=True),
+    Workload("equinox_training.py:train_step", "first"),
+    Workload("ode_ensemble.py:predators_and_prey"),
+    Workload("nuts.py:transitions", long=True),
+    Workload("image_pipeline.py:batch"),
+    Workload("graph_network.py:train_step", "first"),
+    Workload("decoding.py:next_token", "first"),
+    Workload("lattice_boltzmann.py:channel"),
+    Workload("rollout.py:cart_pole"),
+    Workload("lstm_stack.py:next_characters"),
 )
 
 

@@ -188,6 +188,24 @@ def element_of_tuple(op: Op) -> Op | None:
     return inner.operands[op.attrs["index"]] if inner.opcode == "tuple" else None
 
 
+@rule("get-tuple-element")
+def kept_by_loop(op: Op) -> Op | None:
+    """get-tuple-element(while(tuple(x, y)), 0) -> x, if the body gives x as it gets it"""
+    loop, index = op.operands[0], op.attrs["index"]
+    if loop.opcode != "while" or loop.operands[0].opcode != "tuple":
+        return None
+    after = loop.called[1].root
+    if after.opcode != "tuple":
+        return None
+    given = after.operands[index]
+    kept = (
+        given.opcode == "get-tuple-element"
+        and given.operands[0].opcode == "parameter"
+        and given.attrs["index"] == index
+    )
+    return loop.operands[0].operands[index] if kept else None
+
+
 @rule("custom-call")
 def sharding_of_nothing(op: Op) -> Op | None:
     """Sharding(x) that shards nothing -> x"""

@@ -45,7 +45,7 @@ ONE_KERNEL = frozenset(
         *("softmax.py:rows", "transformer.py:block_forward", "transformer.py:block_gradient"),
         *("cross_entropy.py:vocabulary", "word2vec.py:evaluation", "dlrm.py:train_step"),
         *("aiwriter.py:train_step", "nmt.py:greedy", "cross_entropy.py:long_vocabulary"),
-        *("dyn_rnn.py:train_step", "transformer.py:train_step"),
+        *("dyn_rnn.py:train_step", "transformer.py:train_step", "graph_network.py:train_step"),
     }
 )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import jax
 import pytest
 
@@ -24,8 +22,7 @@ def test_every_target_is_measured_once() -> None:
 
 @pytest.mark.parametrize("workload", [w for w in WORKLOADS if w.chain], ids=lambda w: w.target)
 def test_the_next_state_fits_the_first_argument(workload: Workload) -> None:
-    module, name = workload.target.split(".py:")
-    fun, args = getattr(importlib.import_module(module), name)()
+    fun, args = test_examples.load(workload.target)
     state = workload.next_state(jax.eval_shape(fun, *args))
     shape = lambda leaf: (leaf.shape, leaf.dtype)  # noqa: E731
     assert jax.tree.map(shape, state) == jax.tree.map(shape, args[0])

@@ -25,14 +25,21 @@ TARGETS = [
     "black_scholes.py:options",
     "cross_entropy.py:long_vocabulary",
     "cross_entropy.py:vocabulary",
+    "decoding.py:next_token",
     "dlrm.py:train_step",
     "dyn_rnn.py:train_step",
     "dyn_rnn.py:train_step_scan",
+    "equinox_training.py:train_step",
     "figure1.py:deep",
     "figure1.py:original",
     "figure1.py:variant",
+    "flax_training.py:train_step",
+    "graph_network.py:train_step",
+    "image_pipeline.py:batch",
+    "lattice_boltzmann.py:channel",
     "logistic.py:train_step",
     "lorenz.py:scan",
+    "lstm_stack.py:next_characters",
     "multi_interests.py:train_step",
     "nmt.py:beam",
     "nmt.py:greedy",
@@ -42,10 +49,13 @@ TARGETS = [
     "norms.py:forward",
     "norms.py:residual_norm_gelu",
     "norms.py:rms_backward",
+    "nuts.py:transitions",
+    "ode_ensemble.py:predators_and_prey",
     "perceptron.py:train_step",
     "resnet.py:train_step",
     "rmsprop.py:rmsprop100",
     "rokid.py:train_step",
+    "rollout.py:cart_pole",
     "softmax.py:rows",
     "transformer.py:block_forward",
     "transformer.py:block_gradient",
@@ -55,10 +65,22 @@ TARGETS = [
     "word2vec.py:train_step",
 ]
 STEPS = [target for target in TARGETS if ":train_step" in target]
+#: Left to the slow share: XLA alone takes long to compile them.
+LONG = {"nuts.py:transitions"}
+#: The libraries of the `clients` extra that a file of examples imports.
+CLIENTS = {
+    "equinox_training": ("equinox", "optax"),
+    "flax_training": ("flax", "optax"),
+    "nuts": ("numpyro",),
+    "ode_ensemble": ("diffrax",),
+}
 
 
 def load(target: str) -> common.Workload:
+    """A target's function and arguments. Skips the test if a library of `CLIENTS` is missing."""
     module, name = target.split(".py:")
+    for library in CLIENTS.get(module, ()):
+        pytest.importorskip(library)
     return getattr(importlib.import_module(module), name)()
 
 
@@ -82,7 +104,10 @@ def test_the_list_holds_every_target() -> None:
     assert sorted(found) == TARGETS
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(one, marks=pytest.mark.slow) if one in LONG else one for one in TARGETS],
+)
 def test_runs_and_is_finite(target: str) -> None:
     fun, args = load(target)
     result = jax.jit(fun)(*args)

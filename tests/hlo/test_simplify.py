@@ -249,6 +249,24 @@ CASES = {
 }  # fmt: skip
 
 
+def test_what_a_loop_keeps_is_read_from_before_it():
+    """A select of equals hides from JAX that `y` stays; `a` and `b` are swapped, so they do not."""
+
+    def body(_, carried):
+        x, y, a, b = carried
+        return jnp.sin(x), jax.lax.select(x > 0, y, y), b, a
+
+    def run(*start):
+        return jax.lax.fori_loop(0, 3, body, start)
+
+    lowered = jax.jit(run).lower(*[jnp.ones(4)] * 4).compiler_ir("hlo")
+    module = from_proto(inline_calls(lowered.as_serialized_hlo_module_proto()))
+    entry = simplify_module(module).entry
+    x, y, a, b = entry.root.operands
+    assert y is entry.parameters[1]
+    assert [one.opcode for one in (x, a, b)] == ["get-tuple-element"] * 3
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_rules(name):
     body, want = CASES[name]
