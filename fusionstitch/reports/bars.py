@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from fusionstitch.costmodel.xla_truth import MEASURED, MODELLED
 
+from fusionstitch.hlo import cards
+
 if TYPE_CHECKING:
     from fusionstitch.plan.plan import Chosen
     from fusionstitch.reports.figures import Figures
+
+
+#: Patterns whose bars a card shows.
+SHOWN = 12
+#: Heads of the columns of bars in a card.
+HEAD = ("", "XLA above ours, | floor", "XLA", "ours", "floor", "left to win", "times")
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,13 @@ class Bar:
         """What is left to win: the time above the floor."""
         return max(0.0, self.ours_us - self.floor_us)
 
+    @property
+    def drawn(self) -> cards.Bar:
+        """As a row of a card."""
+        times = (self.xla_us, self.ours_us, self.floor_us, self.left_us)
+        texts = (*(f"{us:.1f} us" for us in times), self.times)
+        return cards.Bar(self.name, self.xla_us, self.ours_us, self.floor_us, texts)
+
 
 def of_program(report: Figures) -> Bar | None:
     """A call of the whole program, by its wall time where both sides were measured; None where it
@@ -48,6 +63,13 @@ def of_program(report: Figures) -> Bar | None:
 def of_patterns(report: Figures) -> list[Bar]:
     """The patterns of a report, those with most left to win first."""
     return ranked(_of_pattern(one) for one in report.patterns)
+
+
+def card(report: Figures) -> str:
+    """The bars of a report as a part of its card: the whole program, then its patterns."""
+    program = of_program(report)
+    found = [*([program] if program else []), *of_patterns(report)[:SHOWN]]
+    return cards.bars(HEAD, (bar.drawn for bar in found))
 
 
 def _of_pattern(one: dict[str, Any]) -> Bar:

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import browser
 from tests.reports.conftest import HOSTILE
 
-PARTS = ("summary", "graph", "kernels", "rejected", "timeline")
+PARTS = ("time", "summary", "graph", "kernels", "rejected", "timeline")
 
 #: Texts that are seen, with their contrast and what it has to be (WCAG 2.1, AA).
 CONTRAST = """
@@ -228,7 +228,7 @@ def test_the_graph_with_the_keyboard(opened: Any) -> None:
 def test_tabs_with_the_keyboard(opened: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    opened.execute_script("document.getElementById('tab-summary').focus()")
+    opened.execute_script(f"document.getElementById('tab-{PARTS[0]}').focus()")
     for part in (*PARTS[1:], PARTS[0]):
         press(opened, Keys.ARROW_RIGHT)
         assert opened.find_element("id", part).is_displayed()

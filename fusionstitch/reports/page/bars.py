@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusionstitch.costmodel.floor import LAUNCH, floor_of
 from fusionstitch.costmodel.xla_truth import MODELLED, SCALED
+from fusionstitch.hlo import cards
 from fusionstitch.hlo.brief import count
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.reports import bars, counting, timeline, units
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from fusionstitch.reports.figures import Figures
     from fusionstitch.reports.units import Unit
 
-#: Rows of a chart, and how many times our longest kernel its scale goes up to at most.
-MOST, CUT = 40, 3.0
+#: Rows of a chart.
+MOST = 40
 #: Kernels of XLA's whose floors are worked out: those that take longest.
 MOST_OF_XLA = 200
 #: What libraries keep is one component of this name.
@@ -126,10 +127,8 @@ def _units(floor: Mapping[str, Any] | None) -> Sequence[tuple[str, float]]:
 
 def _chart(rows: Iterable[Row]) -> Chart:
     found = sorted(rows, key=lambda row: (-row.bar.left_us, -row.bar.ours_us))
-    xla = max((row.bar.xla_us for row in found), default=0.0)
-    ours = max((max(row.bar.ours_us, row.bar.floor_us) for row in found), default=0.0)
     left = sum(row.bar.left_us for row in found[MOST:])
-    whole = max(ours, min(xla, CUT * ours))
+    whole = cards.scale(row.bar.drawn for row in found)
     return Chart(found[:MOST], whole, len(found[MOST:]), left)
 
 

@@ -215,13 +215,13 @@ function paintUnit(g, scene, box, scale, colours) {
   g.fillStyle = colour;
   g.fillRect(box.x, box.y, ours ? 6 : 3, box.h);
   if (scale < TEXT_FROM && !(open && scale > 0.12)) return;
-  const room = box.w - (unit.times ? 44 : 24);
+  const room = box.w - 24;
   if (unit.times) paintTurns(g, box, colour);
   g.fillStyle = colours.ink;
   g.font = "600 13px system-ui, sans-serif";
   g.textBaseline = "middle";
   const small = !open && unit.ops.length === 1 && unit.kernel === undefined;
-  g.fillText(fit(g, unit.title, room), box.x + 14, box.y + (small || open ? 14 : 20));
+  g.fillText(fit(g, unit.title, unit.times ? room - 20 : room), box.x + 14, box.y + (small || open ? 14 : 20));
   g.fillStyle = colours.soft;
   g.font = "12px system-ui, sans-serif";
   if (!open)

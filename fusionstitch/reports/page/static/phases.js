@@ -1,7 +1,7 @@
 // The phases of a kernel as a strip: stages in their order, and who waits in between.
 
 /** Stages of a part that are named, and groups of a phase that are drawn; the rest is counted. */
-const MOST_STAGES = 5,
+const MOST_STAGES = 4,
   MOST_GROUPS = 8;
 
 function phasesOf(found, loops) {
@@ -18,15 +18,17 @@ function phasesOf(found, loops) {
     else box.append(turns(loops && loops.loops[loop], drawn));
     at = end;
   }
-  return [el("h3", {}, phasesHead(phases, costs)), box];
+  return [el("h3", {}, phasesHead(phases)), box];
 }
 
-/** Such as "8 phases, 7 waits of the grid". */
+/** Such as "8 phases, 7 waits of the grid", and what dotted lines are. */
 function phasesHead(phases) {
   const scopes = new Map();
   for (const { ends } of phases) if (ends) scopes.set(ends, (scopes.get(ends) || 0) + 1);
   const waits = [...scopes].map(([scope, n]) => `, ${many(n, "wait")} of the ${scope}`).join("");
-  return `${many(phases.length, "phase")}${waits}`;
+  const inside = phases.some(({ groups }) => groups.flat().some(([, waits]) => waits));
+  const dotted = inside ? "; at dotted lines only the threads of a narrower scope wait" : "";
+  return `${many(phases.length, "phase")}${waits}${dotted}`;
 }
 
 function turns(loop, drawn) {
