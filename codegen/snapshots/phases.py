@@ -6,9 +6,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from fusionstitch.codegen.ir.expressions import Apply
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.ir.statements import Barrier, Body, Group, If, Invoke, Note, Statement
+from fusionstitch.codegen.ir.statements import (
+    Array,
+    Barrier,
+    Blank,
+    Body,
+    Group,
+    If,
+    Invoke,
+    Let,
+    Note,
+    Shared,
+    Statement,
+    Table,
+)
 from fusionstitch.codegen.ir.walk import FRAMES, every
 from fusionstitch.codegen.text.source import COMMENT
 
@@ -56,6 +70,8 @@ class _Reader:
     done: list[Phase] = field(default_factory=list)
     groups: list[list[Part]] = field(default_factory=lambda: [[]])
     stages: list[str] = field(default_factory=list)
+    #: stages that were named and have done nothing yet: waits come right before what needs them
+    named: list[str] = field(default_factory=list)
     loop: int | None = None
     loops: int = 0
     #: the frames around a statement, but for loops over iterations
@@ -87,16 +103,21 @@ class _Reader:
 
     def statement(self, one: Statement, after: Statement | None) -> None:
         if isinstance(one, Note):
-            self.stages += _stages(one, after)
-        elif isinstance(one, Barrier):
+            self.named += _stages(one, after)
+            return
+        if isinstance(one, Barrier):
             self.barrier(one.scope)
-        elif isinstance(one, If) and one.others:
+            return
+        if isinstance(one, Group):
+            self.body(one.body)
+            return
+        if not _declares(one):
+            self.begun()
+        if isinstance(one, If) and one.others:
             for inside in (one.body, *(other.body for other in one.others)):
                 self.group()
                 self.nested(inside)
             self.group()
-        elif isinstance(one, Group):
-            self.body(one.body)
         elif isinstance(one, FRAMES):
             self.nested(_inside(one))
 
@@ -114,19 +135,25 @@ class _Reader:
         else:
             self.part(waits=True)
 
+    def begun(self) -> None:
+        self.stages += self.named
+        self.named = []
+
     def part(self, waits: bool = False) -> None:
         if self.stages:
             self.groups[-1].append(Part(tuple(self.stages), waits))
             self.stages = []
 
-    def group(self) -> None:
+    def group(self, ended: bool = True) -> None:
+        if ended:
+            self.begun()
         self.part()
         if own := self.groups[-1]:
             own[-1] = replace(own[-1], waits=False)
             self.groups.append([])
 
     def phase(self, ends: str) -> None:
-        self.group()
+        self.group(ended=not ends)
         groups = tuple(tuple(group) for group in self.groups if group)
         self.groups = [[]]
         if groups or (ends and not self.waited(ends)):
@@ -136,6 +163,13 @@ class _Reader:
         """Whether nothing happened since such a wait."""
         last = self.done[-1] if self.done else None
         return last is not None and (last.ends, last.loop) == (scope, self.loop)
+
+
+def _declares(one: Statement) -> bool:
+    """Whether a statement only names what is computed or read by a thread alone."""
+    if isinstance(one, Let):
+        return not any(isinstance(e, Apply) and e.intrinsic.steps for e in every([one]))
+    return isinstance(one, (Array, Blank, Shared, Table))
 
 
 def _inside(frame: Statement) -> Body:

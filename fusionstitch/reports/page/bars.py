@@ -170,7 +170,7 @@ class _Rows:
                 (one["name"],),
                 one["scope"],
                 source=tuple(one["source"]),
-                address=self.address(home, f"unit/{pattern.ops[0].id}"),
+                address=self.address(home, f"unit/{pattern.ops[-1].id}"),
             )
 
     def of_xla(self) -> Iterator[Row]:
@@ -196,7 +196,7 @@ class _Rows:
             _what(count(ops, "op"), runs),
             reason="left to XLA",
             source=tuple(source_lines(ops)),
-            address=self.address(plan.program, f"unit/{ops[0].id}"),
+            address=self.address(plan.program, f"unit/{ops[-1].id}"),
         )
 
     def components(self) -> Iterator[Row]:
