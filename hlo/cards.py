@@ -79,11 +79,13 @@ def bars(head: Sequence[str], rows: Iterable[Bar]) -> str:
         return ""
     whole = scale(rows) or 1.0
     body = "".join(
-        f"<tr>{_cell('td', row.name)}<td style=\"{_CELL}\">{_drawn(row, whole)}</td>"
+        f'<tr>{_cell("td", row.name)}<td style="{_CELL}">{_drawn(row, whole)}</td>'
         f"{''.join(_cell('td', text) for text in row.texts)}</tr>"
         for row in rows
     )
-    inside = f'<table style="border:0"><thead>{_row("th", head)}</thead><tbody>{body}</tbody></table>'
+    inside = (
+        f'<table style="border:0"><thead>{_row("th", head)}</thead><tbody>{body}</tbody></table>'
+    )
     return f'<div style="overflow-x:auto">{inside}</div>'
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch.costmodel.xla_truth import MEASURED, MODELLED
-
 from fusionstitch.hlo import cards
 
 if TYPE_CHECKING:

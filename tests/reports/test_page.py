@@ -318,9 +318,9 @@ def test_columns_with_nothing_in_them_are_left_out(report: Report, page: str) ->
     assert "Measured</button>" not in page
     assert "<th>From</th>" in page
     nowhere = tuple({**one, "source": []} for one in report.patterns)
-    assert "<th>From</th>" not in dataclasses.replace(
-        report, patterns=nowhere, trial=None
-    ).to_html()
+    assert (
+        "<th>From</th>" not in dataclasses.replace(report, patterns=nowhere, trial=None).to_html()
+    )
 
 
 def test_loops_say_their_form_and_what_they_carry(small: Report, data: dict[str, Any]) -> None:

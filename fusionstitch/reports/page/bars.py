@@ -138,7 +138,9 @@ def _holds(part: Part) -> str:
     if part.ops != (op,) or op.opcode != "while":
         return count(part.ops, "op")
     trips = timeline.trips(op)
-    return "a loop that its data ends" if trips is None else f"a loop of {count(trips, 'iteration')}"
+    return (
+        "a loop that its data ends" if trips is None else f"a loop of {count(trips, 'iteration')}"
+    )
 
 
 def _what(holds: str, runs: int) -> str:
@@ -202,11 +204,19 @@ class _Rows:
     def components(self) -> Iterator[Row]:
         """The parts of the program, by the op that says best what their longest kernels do."""
         for part in self.parts:
-            op, floor = part.longest[0], part.floor
-            times = (part.runs * us for us in (part.xla_us, part.ours_us, floor.us))
+            op, floor, runs = part.longest[0], part.floor, part.runs
+            bar = Bar(
+                op.name or op.opcode,
+                runs * part.xla_us,
+                runs * part.ours_us,
+                runs * floor.us,
+                floor.bound_by,
+                floor.at_least,
+                self.times,
+            )
             yield Row(
-                Bar(op.name or op.opcode, *times, floor.bound_by, floor.at_least, self.times),
-                _what(_holds(part), part.runs),
+                bar,
+                _what(_holds(part), runs),
                 part.kernels,
                 reason=part.reason,
                 source=tuple(source_lines(part.longest)),

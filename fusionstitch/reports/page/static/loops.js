@@ -9,7 +9,8 @@ function loopsOf(made) {
       "p",
       {},
       el("span", { class: "scope scope-loop" }, made.form),
-      ` form${dealt}: ${made.workers}. An iteration is modelled to take ${micros(made.iteration_us)}.`,
+      ` form${dealt}: ${made.workers}. `,
+      `An iteration is modelled to take ${micros(made.iteration_us)}.`,
     ),
     ...made.loops.map((loop) => oneLoop(loop)),
   ];

@@ -32,11 +32,11 @@ function phasesHead(phases) {
 }
 
 function turns(loop, drawn) {
-  const often = loop && loop.iterations !== null ? many(loop.iterations, "iteration") : "until its data ends it";
+  const counts = loop && loop.iterations !== null;
   return el(
     "div",
     { class: "turns" },
-    el("p", { class: "note" }, `↻ ${often}`),
+    el("p", { class: "note" }, `↻ ${turnsOf(counts ? loop.iterations : null)}`),
     el("div", { class: "strip-row" }, ...drawn),
   );
 }

@@ -48,8 +48,8 @@ function startTabs() {
   showPart = (id) => choose(byId(`tab-${id}`), false);
 }
 
-/** Follows the address: a part, and what of it: a kernel by its name; of a graph by its number an op,
- *  or the unit that an op is in. */
+/** Follows the address: a part, and what of it. That is a kernel by its name, or in a graph by its
+ *  number an op, or the unit that an op is in. */
 function followAddress() {
   const [part, what, kind, op] = decodeURIComponent(location.hash.slice(1)).split("/");
   if (!part || !byId(`tab-${part}`)) return;
