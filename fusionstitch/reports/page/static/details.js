@@ -89,7 +89,7 @@ function aboutUnit(graph, n) {
   ].filter((one) => one !== "");
 }
 
-const turnsOf = (times) => (times ? many(times, "iteration") : "until its data ends it");
+const turnsOf = (times) => (times ? many(times, "iteration") : "as many iterations as its data asks for");
 
 function actions(graph, n, kernel) {
   const unit = graph.units[n];

@@ -1,16 +1,15 @@
-// What became of the loops of a kernel: who runs an iteration, what it carries, where that lives.
+// The loops that a kernel runs: who runs an iteration, what it carries, and where that lives.
 
 function loopsOf(made) {
   if (!made) return [];
-  const dealt = made.axes.length ? `, dealt along an axis of ${made.axes.join(" × ")}` : "";
+  const along = made.axes.length ? `, along an axis of ${made.axes.join(" × ")}` : "";
   return [
     el("h3", {}, "Loops"),
     el(
       "p",
       {},
       el("span", { class: "scope scope-loop" }, made.form),
-      ` form${dealt}: ${made.workers}. `,
-      `An iteration is modelled to take ${micros(made.iteration_us)}.`,
+      ` ${made.workers}${along}; one iteration is modelled at ${micros(made.iteration_us)}.`,
     ),
     ...made.loops.map((loop) => oneLoop(loop)),
   ];
@@ -21,7 +20,7 @@ const READ = ["invariant", "stacked input"];
 
 const iterationsOf = (loop) =>
   loop.iterations === null
-    ? "A loop whose iterations the data decides"
+    ? "A loop whose data decides how often it iterates"
     : `A loop of ${many(loop.iterations, "iteration")}`;
 
 function oneLoop(loop) {
@@ -33,7 +32,7 @@ function oneLoop(loop) {
     el(
       "figcaption",
       {},
-      `${iterationsOf(loop)}, which carries ${many(changing.length, "value")} that it changes`,
+      `${iterationsOf(loop)}: ${many(changing.length, "carried value")} ${changing.length === 1 ? "changes" : "change"}`,
     ),
     carriedTable(changing),
     read.length
@@ -55,7 +54,7 @@ function carriedTable(carried) {
     ["Type", (one) => one.type, true],
     ["Role", (one) => one.role],
     ["Lives in", (one) => one.place],
-    ["The next is made at", (one) => one.made, true],
+    ["Next value made at", (one) => one.made, true],
   ].filter(([, value]) => carried.some(value));
   const cell = (value, code) => el("td", {}, code && value ? el("code", {}, value) : value);
   return el(
