@@ -12,10 +12,12 @@ GRAPHS ?= 10000
 JAX_TESTS ?=
 JAX_TESTS_ARGS ?=
 
-# On a machine with an NVIDIA driver the environment also gets JAX for CUDA.
+# The demo needs the package alone; on a machine with an NVIDIA driver also JAX for CUDA.
 comma := ,
-EXTRAS ?= test,clients,jaxtests,dev$(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda13)
+CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),cuda13)
+EXTRAS ?= test,clients,jaxtests,dev$(addprefix $(comma),$(CUDA))
 
+PACKAGE := $(VENV)/.stamp
 STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
@@ -24,17 +26,21 @@ STAMP := $(VENV)/.stamp-$(subst $(comma),-,$(EXTRAS))
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml
+$(PACKAGE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "fusionstitch needs Python 3.11 or newer: run make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[$(CUDA)]'
+	@touch $@
+
+$(STAMP): $(PACKAGE)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
-setup: $(STAMP) ## build the virtual environment in .venv
+setup: $(STAMP) ## build the virtual environment in .venv, with all that tests need
 
-demo: $(STAMP) ## stitch the paper's Figure 1 and a training step: report and reasons
+demo: $(PACKAGE) ## stitch the paper's Figure 1 and a training step: report and reasons
 	$(BIN)/fusionstitch report examples/figure1.py:original
 	$(BIN)/fusionstitch explain examples/figure1.py:original
 	$(BIN)/fusionstitch report examples/transformer.py:train_step
@@ -83,7 +89,7 @@ pages: $(STAMP) ## write README.md's tables, docs/benchmarks.md, docs/paper.md a
 	$(BIN)/python -m benchmarks.paper $(RESULTS) $(LADDER) > docs/paper.md
 	$(BIN)/python -m benchmarks.plots $(RESULTS)
 
-figures: $(STAMP) ## draw the figures of docs/how and write its tables, from the plans of today
+figures: $(STAMP) ## draw the figures and write the tables of docs/how and docs/architecture.md, from the plans of today
 	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.figures
 
 fuzz: $(STAMP) ## GRAPHS grown graphs a test, and the other property tests with many more examples

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import arguments
+from benchmarks import arguments, results_file
 from benchmarks.environment import describe
 from benchmarks.measuring import IN_FLIGHT, LEAST_SECONDS
 from benchmarks.runner import OPTIONAL, Settings, measure
@@ -96,7 +96,7 @@ def main() -> int:
         for row in measure(workloads, settings, told):
             results["rows"] = sorted([*results["rows"], row], key=lambda row: place[row["target"]])
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(results, indent=1) + "\n")
+            results_file.write(path, results)
     print(markdown(results))
     say(f"written to {path}")
     return int(any("failure" in row or row["check"]["wrong"] for row in results["rows"]))

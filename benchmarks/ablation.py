@@ -9,7 +9,6 @@ times, are the model's.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
-from benchmarks import arguments, readings
+from benchmarks import arguments, readings, results_file
 from benchmarks.environment import describe
 from benchmarks.workloads import Workload, module_of
 
@@ -89,7 +88,7 @@ def main() -> int:
     print("\n".join(table(rows)))
     if options.json:
         results = {"environment": describe(), "device": options.device, "rows": rows}
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+        results_file.write(options.json, results)
     for row in rows:
         for name in rises(row):
             print(f"{row['target']}: more kernels on the step {name}", file=sys.stderr)

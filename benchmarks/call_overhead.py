@@ -8,12 +8,12 @@ rounds; beside them two equal jax.jit, which say what the difference of equals i
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks import results_file
 from benchmarks.environment import describe
 
 COUNTS = (1, 3, 8)
@@ -75,8 +75,7 @@ def main() -> None:
     for row in rows:
         print(row)
     if asked.json:
-        with open(asked.json, "w") as file:
-            json.dump({"environment": describe(), "rows": rows}, file, indent=1)
+        results_file.write(asked.json, {"environment": describe(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ error.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks import results_file
 from benchmarks.environment import describe
 
 THREADS = 256
@@ -214,7 +214,7 @@ def main() -> None:
         "clock_mhz": clock,
         "rows": [vars(one) for one in found],
     }
-    asked.json.write_text(json.dumps(content, indent=1) + "\n")
+    results_file.write(asked.json, content)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks import environment, results_file
 
 #: What a start may cost more than jax.jit's, by the state of the cache.
 BARS_S = {"full": 0.3, "empty": 0.6}
@@ -228,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = " ".join(["python -m benchmarks.first_call", *sys.argv[1:]])
         how = {"command": command, "backend": asked.backend, "rounds": asked.rounds}
         described = {"environment": environment.describe(asked.commit), **how, "starts": found}
-        asked.json.write_text(json.dumps(described, indent=1) + "\n")
+        results_file.write(asked.json, described)
     return int(bool(misses(found)))
 
 

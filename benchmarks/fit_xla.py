@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import results_file
+
 #: Parts of the programs, each of which is met by what the others gave.
 PARTS = 5
 #: The bars: the median error factor, and the factor that 80% of kernels are to be within.
@@ -231,7 +233,7 @@ def main() -> None:
         data = {
             name: dict(zip(sides, map(asdict, pair), strict=True)) for name, pair in found.items()
         }
-        asked.json.write_text(json.dumps(data, indent=1) + "\n")
+        results_file.write(asked.json, data)
     if asked.write:
         source = [
             {"file": file.name, "environment": content["environment"]}

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks import environment, results_file
 from benchmarks.unseen.table import find
 
 #: The least speed over XLA's of any program, and the most that compiling may take over XLA's.
@@ -206,7 +206,7 @@ def _write(asked: argparse.Namespace, rows: Sequence[Row], again: Sequence[Row])
         "rows": rows,
         "second": again,
     }
-    asked.json.write_text(json.dumps(content, indent=1) + "\n")
+    results_file.write(asked.json, content)
 
 
 def _dry(names: Sequence[str], cache: str) -> int:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks import environment, results_file
 
 #: What a call may cost more than jax.jit's. None on the emulator, which runs kernels on a CPU.
 BARS_US = {"cuda": 1.0, "auto": 1.0, "emulate": None}
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = " ".join(["python -m benchmarks.later_calls", *sys.argv[1:]])
         how = {"command": command, "backend": asked.backend, "rounds": asked.rounds}
         described = {"environment": environment.describe(asked.commit), **how, "calls": found}
-        asked.json.write_text(json.dumps(described, indent=1) + "\n")
+        results_file.write(asked.json, described)
     return int(bool(misses(found)))
 
 

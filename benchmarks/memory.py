@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks import environment, results_file
 from benchmarks.workloads import WORKLOADS, Workload, find
 from fusionstitch.reports.memory import TOLERANCE_BYTES, needed_bytes, temporary_bytes
 
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.json:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
         data = {"environment": environment.describe(), "rows": rows}
-        asked.json.write_text(json.dumps(data, indent=1) + "\n")
+        results_file.write(asked.json, data)
     return int(any(exceeds(row) or "failure" in row for row in rows))
 
 

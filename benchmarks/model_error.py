@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import results_file
 from benchmarks.environment import describe
 from benchmarks.workloads import Workload, find
 from fusionstitch.commands.targets import load
@@ -153,7 +154,7 @@ def _measure_all(asked: argparse.Namespace) -> None:
             "environment": describe(asked.commit),
             "rows": results,
         }
-        asked.json.write_text(json.dumps(content, indent=1) + "\n")
+        results_file.write(asked.json, content)
 
 
 def _line(row: dict[str, Any]) -> str:

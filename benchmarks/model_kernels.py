@@ -32,6 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import results_file
 from benchmarks.corpus.table import find as corpus
 from benchmarks.corpus.worker import alone
 from benchmarks.environment import describe
@@ -279,7 +280,7 @@ def main() -> None:
         kept = json.loads(asked.again.read_text())
         [*_, name] = kept["environment"]["gpu"].lower().split()
         found_again = modelled_again(kept, asked.texts, device(name))
-        asked.json.write_text(json.dumps(found_again, separators=(",", ":")) + "\n")
+        results_file.write(asked.json, found_again)
         return
     if asked.one:
         _child(asked.one, asked)
@@ -302,7 +303,7 @@ def main() -> None:
         else:
             content["programs"][name] = one
         print(_line(name, one), flush=True)
-        asked.json.write_text(json.dumps(content, indent=1) + "\n")
+        results_file.write(asked.json, content)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ the page did for it. While a task runs the page does not answer; browsers call o
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import browser
+from benchmarks import browser, results_file
 
 ROUNDS = 3
 #: Layers of a transformer, 64 wide, whose training step has some 5,000 ops.
@@ -124,7 +123,7 @@ def main() -> None:
         for what, (spent, task) in found.items():
             print(f"  {what:26} {spent:9.0f}  {f'{task:12.0f}' if task else '        < 50'}")
     if parsed.json is not None:
-        parsed.json.write_text(json.dumps(results, indent=2) + "\n")
+        results_file.write(parsed.json, results)
 
 
 if __name__ == "__main__":

@@ -197,13 +197,13 @@ def main() -> None:
             write(generated(), Path(folder), int(jobs))
         case ["measure", old, new, file, *skipped]:
             found = measure(Path(old), Path(new), frozenset(skipped))
-            Path(file).write_text(json.dumps(found, indent=1))
+            Path(file).write_text(json.dumps(found) + "\n")
             slower = {n: t for n, t in found["kernels"].items() if t and t[1] > 1.03 * t[0]}
             for name, (before, now) in sorted(slower.items(), key=lambda x: x[1][0] / x[1][1]):
                 print(f"{name}: {before:.2f} -> {now:.2f} us")
             print({k: v for k, v in found.items() if k != "kernels"}, f"{len(slower)} slower by 3%")
         case ["times", folder, file]:
-            Path(file).write_text(json.dumps(times(Path(folder)), indent=1))
+            Path(file).write_text(json.dumps(times(Path(folder))) + "\n")
         case _:
             sys.exit(__doc__)
 

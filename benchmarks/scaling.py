@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import environment
+from benchmarks import environment, results_file
 
 SIDES = ("xla", "fusionstitch")
 #: The largest share of jax.jit's time or memory, and what is too little to count.
@@ -251,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.json:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
         data = {"environment": environment.describe(), "rows": rows}
-        asked.json.write_text(json.dumps(data, indent=1) + "\n")
+        results_file.write(asked.json, data)
     return int(any(exceeds(row) for row in rows))
 
 

@@ -10,7 +10,6 @@ waiting for the one before, that a call of it costs nothing; beside it what
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import results_file
 from benchmarks.environment import describe
 
 #: Updates and places.
@@ -76,7 +76,7 @@ def main() -> None:
         "environment": describe(asked.commit),
         "rows": rows,
     }
-    asked.json.write_text(json.dumps(content, indent=1) + "\n")
+    results_file.write(asked.json, content)
 
 
 if __name__ == "__main__":

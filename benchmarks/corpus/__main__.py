@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment
+from benchmarks import environment, results_file
 from benchmarks.corpus.summary import line, text
 from benchmarks.corpus.table import Template, find
 
@@ -143,7 +143,7 @@ def main(given: Sequence[str] | None = None) -> int:
             print(line(row), flush=True)
             if asked.json:  # after every program: what ends the run costs only the rest
                 asked.json.parent.mkdir(parents=True, exist_ok=True)
-                asked.json.write_text(json.dumps(results, indent=1) + "\n")
+                results_file.write(asked.json, results)
     print(text(results))
     bad = [r for r in results["rows"] if "failure" in r or r.get("check", {}).get("wrong")]
     return int(bool(bad))

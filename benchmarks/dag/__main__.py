@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import results_file
 from benchmarks.dag import growth, launches, of_jax, random_programs, six
 from benchmarks.dag.programs import PROGRAMS
 from benchmarks.dag.table import table
@@ -65,7 +66,7 @@ def main() -> None:
     for found in _all(given.only, given.backend, given.seconds):
         content["rows"] += found
         if given.json is not None:
-            given.json.write_text(json.dumps(content, indent=1) + "\n")
+            results_file.write(given.json, content)
     print(table(content["rows"]))
 
 

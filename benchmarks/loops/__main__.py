@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import environment, readings
+from benchmarks import environment, readings, results_file
 from benchmarks.loops.check import check
 from benchmarks.loops.table import FORMS, Loop, find
 from benchmarks.row import WAITING
@@ -182,7 +182,7 @@ def main() -> int:
     }
     path = asked.json or Path("benchmarks", "results", "loops.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n")  # before what may take too long
+    results_file.write(path, results)  # before what may take too long
     print(json.dumps(results["means"], indent=1))
     if asked.by_hand:
         command = [sys.executable, "-m", "benchmarks.loops.by_hand"]
@@ -190,7 +190,7 @@ def main() -> int:
         text = done.stdout if done.returncode == 0 else done.stderr
         results["by_hand"] = json.loads(text) if done.returncode == 0 else text[-500:]
         print(results["by_hand"])
-        path.write_text(json.dumps(results, indent=1) + "\n")
+        results_file.write(path, results)
     return int(any("failure" in row or row["check"]["wrong"] for row in rows))
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping
@@ -31,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import results_file
 from benchmarks.environment import describe
 from benchmarks.loops.cudnn_gru import ALGORITHMS, MATHS, Cudnn, Gru
 from benchmarks.loops.table import Loop, Program
@@ -216,7 +216,7 @@ def main() -> None:
         if asked.json:
             command = f"python -m benchmarks.loops.cudnn {' '.join(sys.argv[1:])}".strip()
             about = {"command": command, **describe(), "programs": rows}
-            asked.json.write_text(json.dumps(about, indent=1) + "\n")
+            results_file.write(asked.json, about)
 
 
 if __name__ == "__main__":

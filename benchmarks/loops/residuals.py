@@ -9,7 +9,6 @@ and of many, or loops of the table by their names.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import results_file
 from benchmarks.environment import describe
 from benchmarks.loops.table import Loop, Program, find
 
@@ -86,7 +86,7 @@ def main() -> None:
     if asked.json:
         command = f"python -m benchmarks.loops.residuals {' '.join(sys.argv[1:])}"
         said = {"command": command, **describe(), "programs": rows}
-        asked.json.write_text(json.dumps(said, indent=1) + "\n")
+        results_file.write(asked.json, said)
 
 
 if __name__ == "__main__":

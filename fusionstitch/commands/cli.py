@@ -89,7 +89,13 @@ def command_line() -> argparse.ArgumentParser:
         description="Stitches memory-bound ops of JAX programs into single CUDA kernels.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def help_alone(_: argparse.Namespace) -> int:
+        say(parser.format_help().rstrip())
+        return 0
+
+    parser.set_defaults(run=help_alone)
+    commands = parser.add_subparsers(metavar="COMMAND")
 
     what = (
         "file.py:name or package.module:name, where name() returns (function, arguments); "
@@ -122,13 +128,16 @@ def command_line() -> argparse.ArgumentParser:
     explain = commands.add_parser(
         "explain",
         parents=[target],
-        help="every pattern and every rejection, with the reason; or what became of some ops",
+        help="what was stitched, what was not, and why; or what became of some ops",
     )
     explain.add_argument(
         "--op", metavar="NAME", help="the ops of this HLO name, JAX scope or Python function"
     )
     explain.add_argument("--line", metavar="FILE:LINE", help="the ops that this line called")
     explain.add_argument("--kernel", metavar="NAME", help="the ops in this kernel")
+    explain.add_argument(
+        "--rejected", action="store_true", help="also each candidate that was turned down"
+    )
     _as_json(explain)
     explain.set_defaults(run=_explain)
 
@@ -321,7 +330,7 @@ def _explain(parsed: argparse.Namespace) -> int:
         data = {"workload": _workload(parsed.target), **to_dict(stitched, question)}
         write_json(parsed.json, data)
         return 0
-    say(answered(stitched, question) if question else explain(stitched))
+    say(answered(stitched, question) if question else explain(stitched, parsed.rejected))
     return 0
 
 

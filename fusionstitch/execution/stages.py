@@ -142,13 +142,16 @@ class Compiled(_Program):
         """What was left to XLA although it was to be stitched, with the reasons."""
         return self.stitched.fallbacks if self.stitched else ()
 
-    def explain(self, what: str | None = None) -> str:
-        """Each pattern and each rejected candidate, with its ops, score and reason, as text.
+    def explain(self, what: str | None = None, *, rejected: bool = False) -> str:
+        """Each kernel with its ops, lines, times and schedule, and what is left to XLA with the
+        reasons, as text.
 
         Args:
             what: only the ops that it names, and what became of each: by the name of an HLO op, a
                 JAX name scope or function, a Python function that was called (yours or JAX's), a
                 line ("model.py:12") or a kernel; `*` and `?` stand for other characters
+            rejected: also list each candidate pattern that was turned down, with its costs and the
+                reason; a question about an op always lists those that would have held it
 
         Raises:
             TargetError: nothing matches.
@@ -157,7 +160,7 @@ class Compiled(_Program):
 
         if self._call.options.backend == "xla":
             return Explained(OFF)
-        return explained(self.stitched, what)
+        return explained(self.stitched, what, rejected)
 
     @without_own_frames
     def report(self) -> Report:

@@ -15,8 +15,10 @@ from fusionstitch.hlo.graph import Op
 from fusionstitch.plan.plan import Chosen, Plan, Rejected
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import counting
+from fusionstitch.reports.answers import Answers
 from fusionstitch.reports.floors import floors, parts, pattern_floor
 from fusionstitch.reports.gaps import LEAST_US, part_lines
+from fusionstitch.reports.left import left, left_lines
 from fusionstitch.reports.lines import source_lines
 from fusionstitch.reports.looped import loop_lines, loops_of
 from fusionstitch.reports.modelled import modelled_times
@@ -31,6 +33,7 @@ _SHOWN_REJECTED = 40
 #: Parts of the program that lose most above their floors.
 _SHOWN_PARTS = 10
 
+ASK_FOR_REJECTED = "`explain --rejected`, in Python explain(rejected=True), lists them"
 NOTHING = (
     "Nothing was stitched: the program ran through jax.jit alone (no GPU in use).\n"
     "FUSIONSTITCH_BACKEND=emulate runs stitched kernels on the CPU; `fusionstitch report --device "
@@ -38,8 +41,9 @@ NOTHING = (
 )
 
 
-def explain(stitched: Stitched | None) -> str:
-    """Patterns with ops, source lines, scope, template and score; rejections with reasons."""
+def explain(stitched: Stitched | None, rejected: bool = False) -> str:
+    """Patterns with ops, source lines, scope, template and score; what is left to XLA, by reason;
+    and where `rejected` is asked for, each candidate that was turned down with the reason."""
     if stitched is None:
         version = jax_version()
         return NOTHING if version else f"Nothing was stitched: {version.reason}"
@@ -53,8 +57,12 @@ def explain(stitched: Stitched | None) -> str:
     lines += (f"  {line}" for line in dearest(stitched.truth))
     carried = {id(one.chosen): one for one in stitched.stitches}
     repeats = counting.runs_of(stitched.plans)
+    answers = Answers(stitched)
     for plan in stitched.plans:
         lines += ["", *_plan(plan, repeats.get(plan.program, 0), carried, stitched)]
+        if not answers.whole:
+            lines += (f"  {line}" for line in left_lines(left(answers, plan)))
+        lines += (f"  {line}" for line in _rejections(plan, rejected))
     if lost := list(_lost(stitched)):
         lines += ["", *lost]
     if stitched.fallbacks:
@@ -91,24 +99,33 @@ def _plan(plan: Plan, runs: int, carried: dict[int, Stitch], stitched: Stitched)
         f"under XLA{_as(plan.xla_source)}, {plan.modelled_us:.1f} us stitched{times}"
     )
     yield (
-        f"  {stats.candidates} candidates, {stats.inspected} inspected, {stats.solves} programs "
-        f"solved, {plan.cuts} cycle cuts{'' if stats.optimal else ', not proven optimal'}"
+        f"  {count(stats.candidates, 'candidate')}, {stats.inspected} inspected, "
+        f"{count(stats.solves, 'program')} solved, {count(plan.cuts, 'cycle cut')}"
+        f"{'' if stats.optimal else ', not proven optimal'}"
     )
     for number, chosen in enumerate(plan.chosen):
         floor = pattern_floor(chosen.pattern, stitched)
         yield from chosen_lines(number, chosen, carried.get(id(chosen)), floor)
-    reasons: dict[str, list[Rejected]] = {}
+
+
+def _rejections(plan: Plan, shown: bool) -> Iterable[str]:
+    """The candidates that were turned down, by reason; without `shown` how to see them."""
     covered = {op for chosen in plan.chosen for op in chosen.pattern.ops}
-    for rejected in plan.rejected:
-        if rejected.rule == "op" and covered.issuperset(rejected.ops):
+    reasons: dict[str, list[Rejected]] = {}
+    for one in plan.rejected:
+        if one.rule == "op" and covered.issuperset(one.ops):
             continue  # a loop, of which a kernel holds the whole
-        reasons.setdefault(rejected.reason, []).append(rejected)
+        reasons.setdefault(one.reason, []).append(one)
+    if reasons and not shown:
+        number = sum(map(len, reasons.values()))
+        yield f"{count(number, 'candidate')} rejected: {ASK_FOR_REJECTED}"
+        return
     for reason, group in reasons.items():
-        yield f"  rejected {len(group)}: {reason}"
+        yield f"rejected {len(group)}: {reason}"
         for one in group[:_SHOWN_REJECTED]:
-            yield f"    {_rejected(one)}"
+            yield f"  {_rejected(one)}"
         if len(group) > _SHOWN_REJECTED:
-            yield f"    and {len(group) - _SHOWN_REJECTED} more"
+            yield f"  and {len(group) - _SHOWN_REJECTED} more"
 
 
 def chosen_lines(

@@ -31,13 +31,15 @@ class Explained(str):
         return cards.card(title, *shown)
 
 
-def explained(stitched: Stitched | None, what: str | None) -> Explained:
-    """All of a plan, or what became of the ops that `what` names. Raises TargetError if it names
-    none."""
+def explained(
+    stitched: Stitched | None, what: str | None = None, rejected: bool = False
+) -> Explained:
+    """All of a plan, with the rejected candidates if asked for, or what became of the ops that
+    `what` names. Raises TargetError if it names none."""
     if what is None or stitched is None:
         from fusionstitch.reports.explain import explain
 
-        return Explained(explain(stitched))
+        return Explained(explain(stitched, rejected))
     from fusionstitch.reports.answered import answered
     from fusionstitch.reports.questions import Question
 

@@ -24,7 +24,7 @@ class Figures:
             of interleaved, chained runs
         speedup_vs_xla: XLA's time over ours
         modelled_us: the model's time of the stitched program, in microseconds
-        traffic_bytes: what crosses DRAM in a call by "unfused", "fusionstitch"
+        traffic_bytes: what crosses DRAM in a call by "unfused", "xla", "fusionstitch", modelled
         patterns: what was stitched, a dict for each: ops, scope, kernel, template, the user's lines
             that it comes from, and times. Modelled times are those of all its `runs` in a call, its
             score and measured times those of one

@@ -78,15 +78,16 @@ class Report(Figures):
         data["notes"] = all_notes(self)
         return {key: _plain(value) for key, value in data.items()}
 
-    def explain(self, what: str | None = None) -> str:
-        """Each pattern and each rejected candidate with its reason, as `Compiled.explain` has them;
-        with `what` only the ops that it names. Raises FusionStitchError in a copy of a report,
-        which has left its plan in the process that made it."""
+    def explain(self, what: str | None = None, *, rejected: bool = False) -> str:
+        """What was stitched, what was not, and why, as `Compiled.explain` says it.
+
+        Raises FusionStitchError in a copy of a report, which has left its plan in the process that
+        made it."""
         from fusionstitch.reports.explained import explained
 
         if self.trial is None:
             raise FusionStitchError("A copy of a report has no plan: ask where it was made.")
-        return explained(self.trial.stitched, what)
+        return explained(self.trial.stitched, what, rejected)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """The report as a page of HTML that needs nothing else, and opens offline.
@@ -167,7 +168,11 @@ def report_trial(trial: Trial) -> Report:
         },
         speedup_vs_xla=_ratio(trial.xla_us, trial.stitched_us),
         modelled_us=modelled_us,
-        traffic_bytes={"unfused": unfused.bytes, "fusionstitch": ours.bytes},
+        traffic_bytes={
+            "unfused": unfused.bytes,
+            "xla": xla.bytes,
+            "fusionstitch": ours.bytes,
+        },
         patterns=tuple(_patterns(stitched)),
         rejected=tuple(
             {

@@ -6,25 +6,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusionstitch.hlo import foreign
+from fusionstitch.hlo.brief import count
 from fusionstitch.reports.figures import Figures
 from fusionstitch.reports.memory import TOLERANCE_BYTES
+from fusionstitch.reports.sizes import size
+from fusionstitch.reports.won import won
 
 _MAX_PATTERNS = 20
 #: Microseconds from which on a unit is named.
 _LEAST_US = 0.05
-_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"))
 
 
 def text(report: Figures) -> str:
-    """A header, one table of the three contestants, the patterns, and what is left to say."""
+    """A header, one table of the three contestants, the patterns, what is left to say, and what was
+    won."""
     lines = [
         f"{foreign.line(report.workload)} on {report.device} ({BACKENDS[report.backend]}), "
         f"{report.ops} ops as traced",
         "",
         *_table(comparison(report)),
         "",
-        f"fewer kernels       {_times(report.compression['vs_unfused'])} than op by op, "
-        f"{_times(report.compression['vs_xla'])} than XLA",
+        f"kernels             {_fewer(report.compression['vs_unfused'])} op by op, "
+        f"{_fewer(report.compression['vs_xla'])} XLA",
     ]
     if report.speedup_vs_xla is not None:
         lines.append(f"faster              {report.speedup_vs_xla:.2f} times XLA")
@@ -32,12 +35,14 @@ def text(report: Figures) -> str:
         lines.append(f"floor               {floor}")
     lines.append(f"error               {error_text(report)}")
     lines.append(f"compile time        {compile_text(report)}")
-    lines += ["", *_patterns(report)]
+    if report.patterns:
+        lines += ["", *_patterns(report)]
     counted: dict[str, int] = {}
     for one in report.fallbacks:
         counted[one["reason"]] = counted.get(one["reason"], 0) + 1
-    lines += [f"left to XLA: {n} times: {why}" for why, n in counted.items()]
+    lines += [f"left to XLA: {count(n, 'pattern')}: {why}" for why, n in counted.items()]
     lines += [f"note: {note}" for note in all_notes(report)]
+    lines += ["", won(report)]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -78,12 +83,10 @@ def comparison(report: Figures) -> list[tuple[str, ...]]:
         ),
         ("modelled time", "", _us(report.modelled_xla_us), _us(report.modelled_us)),
         *_over_floor(report),
-        ("traffic", size(traffic["unfused"]), "", size(traffic["fusionstitch"])),
+        ("modelled traffic", *(size(traffic[side]) for side in _SIDES)),
     ]
     if measured:
-        rows.append(
-            ("time of a call", *(_us(times[s]) for s in ("unfused", "xla", "fusionstitch")))
-        )
+        rows.append(("time of a call", *(_us(times[side]) for side in _SIDES)))
     memory = report.memory_bytes
     if memory["xla"] is not None and memory["fusionstitch"] is not None:
         rows.append(("device memory", "", size(memory["xla"]), size(memory["fusionstitch"])))
@@ -128,8 +131,6 @@ _TIMES = ("modelled", "XLA", "measured")
 
 
 def _patterns(report: Figures) -> list[str]:
-    if not report.patterns:
-        return ["no pattern was worth stitching: see the reasons in explain()"]
     lines = _table(pattern_rows(report))
     if (more := len(report.patterns) - _MAX_PATTERNS) > 0:
         lines.append(f"and {more} more")
@@ -137,9 +138,15 @@ def _patterns(report: Figures) -> list[str]:
 
 
 def pattern_rows(report: Figures) -> list[tuple[str, ...]]:
-    """A head and a row for each of the first patterns."""
+    """A head and a row for each of the first patterns, without columns that say nothing."""
     head = ("pattern", "kind", "scope", "ops", "shared", "registers", "runs", *_TIMES, "wins")
-    return [head, *(_pattern(one) for one in report.patterns[:_MAX_PATTERNS])]
+    rows = [head, *(_pattern(one) for one in report.patterns[:_MAX_PATTERNS])]
+    columns = [column for column in zip(*rows, strict=True) if _says(*column)]
+    return list(zip(*columns, strict=True))
+
+
+def _says(name: str, *cells: str) -> bool:
+    return any(cells) if name != "runs" else any(cell != "1" for cell in cells)
 
 
 def _pattern(one: dict[str, Any]) -> tuple[str, ...]:
@@ -149,7 +156,7 @@ def _pattern(one: dict[str, Any]) -> tuple[str, ...]:
         one["kind"],
         one["scope"],
         str(len(one["ops"])),
-        size(one["shared_bytes"]),
+        size(one["shared_bytes"]) if one["shared_bytes"] else "",
         registers,
         str(one["runs"]),
         *_beside_xla(one),
@@ -185,17 +192,11 @@ def error_text(report: Figures) -> str:
     return f"{report.max_rel_error:.1e} (largest relative L2 error against float64{beside})"
 
 
-def _times(ratio: float | None) -> str:
-    return "no" if ratio is None else f"{ratio:.2f} times"
+def _fewer(ratio: float | None) -> str:
+    if ratio is None:
+        return "none, unlike"
+    return "as many as" if ratio == 1 else f"{ratio:.2f} times fewer than"
 
 
 def _us(value: float | None) -> str:
     return "" if value is None else f"{value:.1f} us"
-
-
-def size(value: int) -> str:
-    """Bytes in the unit that fits."""
-    for least, unit in _UNITS:
-        if value >= least:
-            return f"{value / least:.1f} {unit}"
-    return f"{value} B"

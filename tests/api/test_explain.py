@@ -25,6 +25,7 @@ from fusionstitch.reports import trial
 from fusionstitch.reports.answered import answered, to_dict
 from fusionstitch.reports.answers import FREE, SIMPLIFIED, STRUCTURE, Answers
 from fusionstitch.reports.explain import explain
+from fusionstitch.reports.left import left
 from fusionstitch.reports.looped import loop_lines, loops_of
 from fusionstitch.reports.questions import Question
 from tests.loops.forms import wholes
@@ -57,6 +58,31 @@ def stitched() -> Stitched:
 @pytest.fixture(scope="module")
 def answers(stitched: Stitched) -> Answers:
     return Answers(stitched)
+
+
+def test_what_is_left_to_xla_has_its_reason_and_its_time(
+    stitched: Stitched, answers: Answers
+) -> None:
+    plan = stitched.plans[-1]
+    found = left(answers, plan)
+    named = {op.name: one for one in found for op in one.ops}
+    [sort] = [name for name in named if name.startswith("sort")]
+    assert "sort" in named[sort].reason.lower()
+    assert [one.us for one in found] == sorted((one.us for one in found), reverse=True)
+    held = {op.name for chosen in plan.chosen for op in chosen.pattern.ops}
+    assert not held & set(named)
+    text = explain(stitched)
+    assert f"{named[sort].us:.1f} us: {named[sort].reason}" in text
+    assert f"left to XLA: {len(named)} ops" in text
+
+
+def test_rejected_candidates_are_listed_if_asked_for(stitched: Stitched) -> None:
+    reasons = {one.reason for one in stitched.rejected if one.rule != "op"}
+    asked, plain = explain(stitched, rejected=True), explain(stitched)
+    assert reasons
+    assert all(f": {reason}\n    " in asked for reason in reasons)
+    assert "candidates rejected" in plain
+    assert "candidates rejected" not in asked
 
 
 def test_shared_memory_is_what_the_kernel_takes() -> None:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import json
+import re
 from types import ModuleType
 
 import jax
@@ -24,6 +25,7 @@ from fusionstitch.errors import (
 from fusionstitch.hlo import trips
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.reports import counting
+from fusionstitch.reports.text import pattern_rows
 from fusionstitch.reports.trial import _hlo
 
 EMULATE = fs.Options(backend="emulate")
@@ -54,11 +56,43 @@ def test_of_a_function() -> None:
     assert data["time_us"]["xla"] is None
     assert data["memory_bytes"] == {"xla": None, "fusionstitch": None}
     assert data["speedup_vs_xla"] is None
-    assert 0 < data["traffic_bytes"]["fusionstitch"] < data["traffic_bytes"]["unfused"]
+    traffic = data["traffic_bytes"]
+    assert 0 < traffic["fusionstitch"] < traffic["xla"] < traffic["unfused"]
     assert 0 < data["max_rel_error"] < 1e-6
     assert data["compile_s"]["xla"] > 0
     assert data["compile_s"]["plan"] > 0
-    assert "fewer kernels" in str(report)
+    assert "times fewer than XLA" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ((None, None), r"won: .* times as fast\), modelled at .*: 4 kernels became 1 and .* chip"),
+        (
+            (9.0, 3.0),
+            r"won: 6.0 us \(3.00 times as fast\), measured at 3.0 us a call, 9.0 us",
+        ),
+        ((9.0, 9.05), r"won: nothing, measured at 9.1 us a call, 9.0 us under XLA"),
+        ((9.0, 12.0), r"lost: 3.0 us, measured at 12.0 us a call, 9.0 us under XLA"),
+    ],
+)
+def test_the_last_line_says_what_was_won(
+    times: tuple[float | None, float | None], said: str
+) -> None:
+    shape = jax.ShapeDtypeStruct((256, 384), jnp.float32)
+    report = fs.report(mixed, shape, options=fs.Options(device="h200"))
+    xla_us, ours_us = times
+    time_us = {"unfused": None, "xla": xla_us, "fusionstitch": ours_us}
+    last = str(dataclasses.replace(report, time_us=time_us)).splitlines()[-1]
+    assert re.match(said, last), last
+    left = dataclasses.replace(report, patterns=())
+    assert str(left).splitlines()[-1].startswith("won: nothing, since no pattern")
+
+
+def test_a_column_without_a_value_is_left_out() -> None:
+    head, *_ = pattern_rows(fs.report(mixed, X, options=EMULATE))
+    assert {"pattern", "modelled", "wins"} <= set(head)
+    assert not {"measured", "registers", "runs"} & set(head)
 
 
 @pytest.mark.parametrize("scorer", ["model", "paper"])

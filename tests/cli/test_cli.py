@@ -64,7 +64,7 @@ KEYS = {
     "time_us": ["unfused", "xla", "fusionstitch"],
     "speedup_vs_xla": None,
     "modelled_us": None,
-    "traffic_bytes": ["unfused", "fusionstitch"],
+    "traffic_bytes": ["unfused", "xla", "fusionstitch"],
     "patterns": [
         *("id", "kind", "ops", "scope", "runs", "score_us", "wins_us", "modelled_us", "xla_us"),
         *("xla_source", "floor_us", "measured_us", "kernel", "source", "template"),
@@ -129,7 +129,7 @@ def test_a_page_and_a_trace(
     page, trace = tmp_path / "out.html", tmp_path / "out.json"
     command = ["report", f"{program}:train_step", "--backend", "emulate", "--html", str(page)]
     assert cli.main([*command, "--trace", str(trace)]) == 0
-    assert "fewer kernels" in capsys.readouterr().out
+    assert "times fewer than XLA" in capsys.readouterr().out
     text = page.read_text()
     assert text.startswith("<!doctype html>")
     assert "<title>program:train_step: fusionstitch report</title>" in text
@@ -170,7 +170,17 @@ def test_explain(program: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "1 pattern in 1 kernel" in text
     assert "program.py:7" in text
-    assert "rejected" in text
+    assert "candidates rejected: `explain --rejected`" in text
+
+
+def test_rejected_candidates_are_listed_if_asked_for(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["explain", f"{program}:train_step", "--backend", "emulate", "--rejected"]
+    assert cli.main(command) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^  rejected \d+: .+\.\n    \w", text, re.MULTILINE)
+    assert "candidates rejected" not in text
 
 
 def test_explain_names_files_from_here(

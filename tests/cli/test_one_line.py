@@ -109,6 +109,11 @@ def test_every_command_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.findall(r"^    (\w+)(?: |$)", text, re.MULTILINE) == list(COMMANDS)
 
 
+def test_without_a_command_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    assert capsys.readouterr().out == cli.command_line().format_help()
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_interrupt(
     command: str,

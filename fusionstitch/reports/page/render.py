@@ -20,8 +20,8 @@ from fusionstitch.hlo.brief import count
 from fusionstitch.reports import timeline
 from fusionstitch.reports.modelled import modelled_counts, modelled_times
 from fusionstitch.reports.page import bars, graphs, kernels, lanes, places, rejections, roofline
+from fusionstitch.reports.sizes import size as bytes_text
 from fusionstitch.reports.text import BACKENDS, all_notes, compile_text, error_text
-from fusionstitch.reports.text import size as bytes_text
 from fusionstitch.version import __version__
 
 if TYPE_CHECKING:

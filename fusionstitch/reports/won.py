@@ -1,0 +1,38 @@
+"""What stitching a program won, and why, in one line."""
+
+from __future__ import annotations
+
+from fusionstitch.hlo.brief import count
+from fusionstitch.reports.figures import Figures
+from fusionstitch.reports.sizes import size
+
+#: Times that differ by less than this part of XLA's are the same.
+_SAME = 0.01
+
+
+def won(report: Figures) -> str:
+    """The time that a call is shorter than XLA's, measured where it was, and what it comes from:
+    fewer kernels, and fewer bytes through DRAM by the model."""
+    if not report.patterns:
+        return "won: nothing, since no pattern was worth stitching; explain says why"
+    xla_us, ours_us = report.time_us["xla"], report.time_us["fusionstitch"]
+    how = "measured"
+    if xla_us is None or ours_us is None:
+        xla_us, ours_us, how = report.modelled_xla_us, report.modelled_us, "modelled"
+    times = f"{how} at {ours_us:.1f} us a call, {xla_us:.1f} us under XLA"
+    if abs(xla_us - ours_us) <= _SAME * xla_us:
+        return f"won: nothing, {times}"
+    if ours_us > xla_us:
+        return f"lost: {ours_us - xla_us:.1f} us, {times}"
+    why = " and ".join(_causes(report)) or "each kernel does less"
+    return f"won: {xla_us - ours_us:.1f} us ({xla_us / ours_us:.2f} times as fast), {times}: {why}"
+
+
+def _causes(report: Figures) -> list[str]:
+    kernels, traffic = report.kernels, report.traffic_bytes
+    causes = []
+    if kernels["xla"] > kernels["fusionstitch"]:
+        causes.append(f"{count(kernels['xla'], 'kernel')} became {kernels['fusionstitch']:,}")
+    if traffic["xla"] > traffic["fusionstitch"]:
+        causes.append(f"{size(traffic['xla'] - traffic['fusionstitch'])} stay on chip")
+    return causes
