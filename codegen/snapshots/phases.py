@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +15,6 @@ from fusionstitch.codegen.ir.statements import (
     Body,
     Group,
     If,
-    Invoke,
     Let,
     Note,
     Shared,
@@ -24,10 +22,7 @@ from fusionstitch.codegen.ir.statements import (
     Table,
 )
 from fusionstitch.codegen.ir.walk import FRAMES, every
-from fusionstitch.codegen.text.source import COMMENT
 
-#: What lowering writes before the loops of a stage: its name, type and opcode.
-_STAGE = re.compile(rf"{COMMENT} (.+?): (?:\(.*?\)|\w+\[[\d,]*\])\S* [\w-]+(?:  |$)")
 #: Scopes that threads wait in, the widest first.
 _SCOPES = (Scope.GRID, Scope.CLUSTER, Scope.BLOCK, Scope.TEAM, Scope.WARP)
 
@@ -88,11 +83,11 @@ class _Reader:
 
     def body(self, statements: Body, outermost: bool = False) -> None:
         iterations = self.kernel.iterations if outermost else None
-        for one, after in zip(statements, (*statements[1:], None), strict=True):
+        for one in statements:
             if iterations is not None and iterations.are(one):
                 self.iterations(one)
             else:
-                self.statement(one, after)
+                self.statement(one)
 
     def iterations(self, loop: Statement) -> None:
         self.phase("")
@@ -101,9 +96,9 @@ class _Reader:
         self.phase("")
         self.loop = None
 
-    def statement(self, one: Statement, after: Statement | None) -> None:
+    def statement(self, one: Statement) -> None:
         if isinstance(one, Note):
-            self.named += _stages(one, after)
+            self.named += one.stages
             return
         if isinstance(one, Barrier):
             self.barrier(one.scope)
@@ -175,11 +170,3 @@ def _declares(one: Statement) -> bool:
 def _inside(frame: Statement) -> Body:
     body: Body = getattr(frame, "body", ())
     return body
-
-
-def _stages(note: Note, after: Statement | None) -> list[str]:
-    """The stages that a comment names: that of the loops after it, or those of a call."""
-    if isinstance(after, Invoke):
-        return note.text.removeprefix(COMMENT).strip().split(", ")
-    found = _STAGE.match(note.text)
-    return [found[1]] if found else []

@@ -55,7 +55,9 @@ def stages(found: Sequence[Phase]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", ["block_row", "split_rows", "cluster_rows", "cluster_few_sums"])
+@pytest.mark.parametrize(
+    "name", ["block_row", "split_rows", "argmax", "cluster_rows", "cluster_few_sums"]
+)
 def test_every_stage_is_in_a_phase(name: str) -> None:
     case = CASES[name].case()
     kernel, watch, found = seen(case.graph, case.device, case.options)

@@ -10,6 +10,7 @@ from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.costmodel.estimate import barrier_us
 from fusionstitch.costmodel.occupancy import blocks_per_sm
+from fusionstitch.hlo import foreign
 from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.plan.scores import kind_of_pattern
 from fusionstitch.reports import bars, counting
@@ -17,6 +18,7 @@ from fusionstitch.reports.floors import pattern_floor
 from fusionstitch.reports.lines import source_lines
 from fusionstitch.reports.looped import loops_of, to_dict
 from fusionstitch.reports.page import assembly
+from fusionstitch.reports.page.graphs import NAME
 from fusionstitch.reports.page.highlight import coloured
 from fusionstitch.runtime.nvrtc import Resources, parse_resources
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fusionstitch.codegen.kernel import Kernel
+    from fusionstitch.codegen.snapshots.phases import Part
     from fusionstitch.codegen.snapshots.snapshots import Drawn
     from fusionstitch.compiler.stitched import Stitch, Stitched
     from fusionstitch.costmodel.devices import Device
@@ -165,7 +168,7 @@ def _phases(found: Drawn, device: Device) -> dict[str, Any]:
     return {
         "phases": [
             {
-                "groups": [[[part.stages, part.waits] for part in group] for group in phase.groups],
+                "groups": [[_part(part) for part in group] for group in phase.groups],
                 "ends": phase.ends,
                 "loop": phase.loop,
             }
@@ -176,6 +179,11 @@ def _phases(found: Drawn, device: Device) -> dict[str, Any]:
             "block": device.block_barrier_us,
         },
     }
+
+
+def _part(part: Part) -> tuple[list[str], bool]:
+    """What the stages of a part are called, and whether a wait follows."""
+    return [foreign.line(name, NAME) for name in part.stages], part.waits
 
 
 def draw(one: Stitch, trial: Trial) -> Drawn | None:
