@@ -164,7 +164,7 @@ def test_what_was_measured_alone_is_shown_so(report: Report, patterns: int, time
     if times == "measured":
         assert (row.bar.ours_us, row.bar.xla_us) == (5.0, 9.0)
         assert made.times == ""  # the others are modelled
-        assert "What was measured includes" in dataclasses.replace(report, trial=trial).to_html()
+        assert "Measured times include" in dataclasses.replace(report, trial=trial).to_html()
     else:
         assert row.bar.ours_us != 5.0
         assert made.times == "modelled"
