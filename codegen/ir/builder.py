@@ -73,8 +73,8 @@ class Writer:
             )
         self.chain[self.depth if depth is None else depth].items.append(statement)
 
-    def note(self, text: str) -> None:
-        self.add(Note(text))
+    def note(self, text: str, stages: tuple[str, ...] = ()) -> None:
+        self.add(Note(text, stages))
 
     def let(self, kind: Type, name: str, value: Expr, depth: int | None = None) -> None:
         """A variable that keeps its value."""

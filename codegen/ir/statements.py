@@ -15,9 +15,11 @@ ALL = -1
 
 @dataclass(frozen=True)
 class Note:
-    """A comment; `text` is a line that no compiler reads (`text/source.py: comment`)."""
+    """A comment; `text` is a line that no compiler reads (`text/source.py: comment`). `stages` are
+    the names of the stages that the statements after it compute."""
 
     text: str
+    stages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,8 @@ class KernelEmitter:
         """The tile of a group with that number: its nests in order."""
         writer = self.writer
         if group in self._calls:
-            writer.note(comment(", ".join(self.context.label(s.op) for s in group.group.stages)))
+            names = tuple(self.context.label(stage.op) for stage in group.group.stages)
+            writer.note(comment(", ".join(names)), names)
             call = self._calls[group]
             writer.add(replace(call, arguments=(tile_number, *call.arguments)))
             return

@@ -24,7 +24,7 @@ def lower_rows(site: Site) -> None:
     sweeps = Sweeps(site)
     access, writer, plan, walk = sweeps.access, sweeps.writer, sweeps.plan, sweeps.walk
     for stage in sweeps.nest.stages:
-        writer.note(access.comment(stage.op))
+        writer.note(access.comment(stage.op), (access.label(stage.op),))
     access.declare_exchanges()
     width = walk.width
     if width > 1:

@@ -23,7 +23,7 @@ def lower_tile(site: Site) -> None:
     rows = TileRows(site)
     writer, plan, tile = rows.writer, rows.plan, rows.tile
     for stage in rows.nest.stages:
-        writer.note(rows.access.comment(stage.op))
+        writer.note(rows.access.comment(stage.op), (rows.access.label(stage.op),))
     if tile.kind is not Kind.STREAM:  # which names its own
         rows.access.declare_exchanges()
     team_rows = tile.team_rows

@@ -14,6 +14,7 @@ from fusionstitch.codegen.settings import CodegenOptions, Way
 from fusionstitch.codegen.snapshots.kernels import kernel_text
 from fusionstitch.codegen.snapshots.loops import groups_text, stages_text
 from fusionstitch.codegen.snapshots.page import page, table
+from fusionstitch.codegen.snapshots.phases import Phase, phases
 from fusionstitch.codegen.snapshots.regions import region_text
 from fusionstitch.codegen.snapshots.schedules import memory_text, schedule_text
 from fusionstitch.codegen.snapshots.shared import Lives, lives
@@ -34,10 +35,11 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What became of a region: step by step as texts, its shared memory, and its kernel."""
+    """What became of a region: step by step as texts, its shared memory, its phases, its kernel."""
 
     snapshots: Sequence[Snapshot]
     shared: Sequence[Lives]
+    phases: Sequence[Phase]
     kernel: Kernel
 
 
@@ -52,7 +54,8 @@ def drawn(graph: Graph, device: Device, options: CodegenOptions | None) -> Drawn
     watch = _Drawn()
     kernel = generate(graph, device, options, watch)
     ways = Snapshot("ways", page(table(watch.ways)))
-    return Drawn((*watch.common, ways, *watch.own), watch.shared, kernel)
+    own = phases(watch.kernel) if watch.kernel is not None else ()
+    return Drawn((*watch.common, ways, *watch.own), watch.shared, own, kernel)
 
 
 @dataclass(eq=False)
@@ -67,6 +70,8 @@ class _Drawn(Watch):
     parting: str = ""
     stages: str = ""
     shared: Sequence[Lives] = ()
+    #: the statements after the last pass so far
+    kernel: Lowered | None = None
 
     def region(self, graph: Graph, name: str, about: str) -> None:
         text = region_text(graph)
@@ -99,6 +104,7 @@ class _Drawn(Watch):
         return value
 
     def lowered(self, kernel: Lowered, name: str, about: str) -> None:
+        self.kernel = kernel
         self._add(name, kernel_text(kernel, name, about))
 
     def _add(self, name: str, text: str) -> None:

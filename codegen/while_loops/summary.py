@@ -100,10 +100,10 @@ def summary_of(region: Graph, form: InRows | Phased, written: Written, us: float
         axes = tuple(extent for _, extent in form.rows.chosen)
         return Loops("rows", axes, "a thread for each row", us, loops)
     if dealt := form.program.dealt:
-        own = f"each of {dealt.rows} rows"
-        workers = f"{dealt.blocks} blocks, {own}"
+        own = f"each of {count(dealt.rows, 'row')}"
+        workers = f"{count(dealt.blocks, 'block')}, {own}"
         if form.cluster > 1:
-            workers = f"{dealt.blocks} clusters of {form.cluster} blocks, {own}"
+            workers = f"{count(dealt.blocks, 'cluster')} of {form.cluster} blocks, {own}"
         return Loops(form.form, (dealt.blocks * dealt.rows,), workers, us, loops)
     workers = f"{form.grid} blocks together" if form.grid > 1 else "one block"
     return Loops(form.form, (), workers, us, loops)

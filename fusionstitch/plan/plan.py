@@ -146,13 +146,17 @@ class Plan:
 
     def _repr_html_(self) -> str:
         rows = [
-            (
-                f"{len(one.pattern.ops):,}",
-                one.facts.scope,
-                f"{one.modelled_us:.2f} us",
-                f"{one.spared_us:.2f} us",
-                f"{one.wins_us:.2f} us",
+            cards.Bar(
                 ", ".join(op.name or op.opcode for op in one.pattern.ops[:SHOWN_OPS]),
+                one.spared_us,
+                one.modelled_us,
+                texts=(
+                    f"{len(one.pattern.ops):,}",
+                    one.facts.scope,
+                    f"{one.modelled_us:.2f} us",
+                    f"{one.spared_us:.2f} us",
+                    f"{one.wins_us:.2f} us",
+                ),
             )
             for one in sorted(self.chosen, key=lambda one: -one.wins_us)[:SHOWN]
         ]
@@ -167,7 +171,9 @@ class Plan:
                     ("under XLA", f"{self.xla_us:.1f} us"),
                 ]
             ),
-            cards.table(("ops", "scope", "modelled", "XLA", "wins", "first ops"), rows),
+            cards.bars(
+                ("first ops", "XLA above ours", "ops", "scope", "modelled", "XLA", "wins"), rows
+            ),
             cards.note(f"and {len(self.chosen) - SHOWN} more") if len(self.chosen) > SHOWN else "",
             cards.folded(
                 f"{len(self.rejected):,} rejected",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.while_loops.summary import Element, Loops, Told
@@ -44,9 +45,43 @@ def _loop(loop: Told) -> Iterator[str]:
         yield from (f"  {line}" for line in _loop(inner))
 
 
-def _element(element: Element) -> str:
-    which = "a value of the kernel's own" if element.number is None else f"element {element.number}"
+def to_dict(loops: Loops) -> dict[str, Any]:
+    """The same as plain data, ready for JSON: loops in loops, each with what it carries."""
+    return {
+        "form": loops.form,
+        "axes": list(loops.axes),
+        "workers": loops.workers,
+        "iteration_us": loops.iteration_us,
+        "loops": [_loop_dict(loop) for loop in loops.loops],
+    }
+
+
+def _loop_dict(loop: Told) -> dict[str, Any]:
+    return {
+        "iterations": loop.iterations,
+        "carried": [
+            {
+                "number": one.number,
+                "type": one.shape,
+                "role": one.role,
+                "place": one.place,
+                "made": _made(one),
+            }
+            for one in loop.elements
+        ],
+        "inner": [_loop_dict(inner) for inner in loop.inner],
+    }
+
+
+def _made(element: Element) -> str:
+    """The line that makes the next value, if it is known."""
     source = element.source
     [line] = shortened([f"{source.file}:{source.line}"])
-    made = f"; {line} makes the next" if source.file else ""
+    return line if source.file else ""
+
+
+def _element(element: Element) -> str:
+    which = "a value of the kernel's own" if element.number is None else f"element {element.number}"
+    line = _made(element)
+    made = f"; {line} makes the next" if line else ""
     return f"{which} {element.shape}: {element.role}, {element.place}{made}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fusionstitch.hlo import cards
 from fusionstitch.hlo.brief import brief
 from fusionstitch.hlo.errors import FusionStitchError
+from fusionstitch.reports import bars
 from fusionstitch.reports.figures import Figures
 from fusionstitch.reports.text import (
     BACKENDS,
@@ -63,6 +64,7 @@ class Report(Figures):
         return cards.card(
             f"{self.workload} on {self.device} ({BACKENDS[self.backend]}), {self.ops:,} ops",
             cards.table(head, rows),
+            bars.card(self),
             cards.table(names, patterns) if patterns else cards.note("nothing was stitched"),
             cards.note(f"error {error_text(self)}"),
             *(cards.note(f"note: {one}") for one in all_notes(self)),

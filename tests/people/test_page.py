@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from benchmarks import browser
 from tests.reports.conftest import HOSTILE
 
-PARTS = ("summary", "graph", "kernels", "rejected", "timeline")
+PARTS = ("time", "summary", "graph", "kernels", "rejected", "timeline")
 
 #: Texts that are seen, with their contrast and what it has to be (WCAG 2.1, AA).
 CONTRAST = """
@@ -117,6 +118,97 @@ def test_every_part_and_every_button(opened: Any) -> None:
         theme = opened.find_element("id", "theme")
         theme.click()
         assert theme.text == f"Theme: {wanted}"
+    assert_quiet(opened)
+
+
+def test_a_page_opens_with_where_the_time_goes(opened: Any, page: Path) -> None:
+    opened.get(page.as_uri())
+    assert opened.find_element("id", "time").is_displayed()
+    assert "Where the time goes" in opened.find_element("id", "tab-time").text
+    assert "left to win" in opened.find_element("id", "time").text.lower()
+
+
+def test_charts_by_kernel_and_by_component(opened: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(opened, "time")
+    kernels, components = (
+        opened.find_element("id", f"by-{one}") for one in ("kernel", "component")
+    )
+    assert kernels.is_displayed()
+    assert not components.is_displayed()
+    opened.find_element("id", "tab-by-component").click()
+    assert components.is_displayed()
+    assert not kernels.is_displayed()
+    assert "a loop of 7 iterations" in components.text
+    press(opened, Keys.ARROW_LEFT)
+    assert kernels.is_displayed()
+    assert opened.execute_script("return document.activeElement.id") == "tab-by-kernel"
+    assert_quiet(opened)
+
+
+def test_charts_are_as_long_as_their_numbers(opened: Any) -> None:
+    browser.show(opened, "time")
+    rows = opened.find_elements("css selector", "#by-kernel tbody tr")
+    assert len(rows) > 3
+    drawn = opened.execute_script(
+        "return [...document.querySelectorAll('#by-kernel tbody tr')].map(row => {"
+        " const ours = row.querySelector('.bar-ours'), floor = row.querySelector('.floor');"
+        " const left = row.querySelector('.track').getBoundingClientRect().left;"
+        " return [ours.getBoundingClientRect().width, floor.getBoundingClientRect().left - left,"
+        "  ...[...row.cells].slice(3, 5).map(cell => Number(cell.dataset.value))]; })"
+    )
+    [width, floor, ours_us, floor_us] = max(drawn)
+    for one, other, us, least_us in drawn:
+        assert one == pytest.approx(width * us / ours_us, abs=2.5)
+        assert other == pytest.approx(floor * least_us / floor_us, abs=2.5)
+
+
+def test_charts_sort(opened: Any) -> None:
+    browser.show(opened, "time")
+    heads = opened.find_elements("css selector", "#by-kernel th")
+    left = [number for number, head in enumerate(heads) if head.text.startswith("Left to win")]
+
+    def values(column: int) -> list[float]:
+        cells = opened.find_elements("css selector", f"#by-kernel td:nth-child({column + 1})")
+        return [float(cell.get_attribute("data-value")) for cell in cells]
+
+    assert values(left[0]) == sorted(values(left[0]), reverse=True)
+    heads[2].find_element("tag name", "button").click()
+    assert values(2) == sorted(values(2), reverse=True)
+    assert values(left[0]) != sorted(values(left[0]), reverse=True)
+    assert heads[2].get_attribute("aria-sort") == "descending"
+    assert heads[left[0]].get_attribute("aria-sort") is None
+
+
+def test_what_is_left_leads_to_kernels_and_into_the_graph(opened: Any) -> None:
+    browser.show(opened, "time")
+    link = opened.find_element("css selector", ".left a[href^='#kernels/']")
+    name = link.text
+    link.click()
+    wait(opened, "document.querySelector('#kernel-details h2')")
+    assert opened.find_element("css selector", "#kernel-details h2").text == name
+    browser.show(opened, "time")
+    shown = opened.find_elements("css selector", ".left li")
+    for number, one in enumerate(shown):
+        op = one.find_element("css selector", "code").text
+        one.find_element("css selector", "a[href^='#graph/']").click()
+        wait(opened, "graphView.chosen")
+        assert opened.find_element("css selector", "#graph-details h2").text == op, number
+        browser.show(opened, "time")
+    row = opened.find_element("css selector", "#by-kernel tbody tr")
+    title = row.find_element("css selector", "code").text
+    row.find_element("css selector", "a[href*='/unit/']").click()
+    wait(opened, f"currentGraph().units[graphView.chosen.unit].title === {title!r}")
+    assert title in details(opened)
+    assert_quiet(opened)
+
+
+def test_an_address_that_leads_nowhere_is_harmless(opened: Any, page: Path) -> None:
+    for where in ("graph/99/op/1", "graph/0/op/999999", "kernels/none", "graph/x/op/y"):
+        opened.get("about:blank")
+        opened.get(f"{page.as_uri()}#{where}")
+        assert opened.find_element("id", where.split("/")[0]).is_displayed()
     assert_quiet(opened)
 
 
@@ -228,7 +320,7 @@ def test_the_graph_with_the_keyboard(opened: Any) -> None:
 def test_tabs_with_the_keyboard(opened: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    opened.execute_script("document.getElementById('tab-summary').focus()")
+    opened.execute_script(f"document.getElementById('tab-{PARTS[0]}').focus()")
     for part in (*PARTS[1:], PARTS[0]):
         press(opened, Keys.ARROW_RIGHT)
         assert opened.find_element("id", part).is_displayed()
@@ -253,6 +345,104 @@ def test_a_kernel_in_full(opened: Any) -> None:
         assert opened.find_element("id", "kernel-text").text.strip()
         assert tab.get_attribute("aria-selected") == "true"
     assert_quiet(opened)
+
+
+def kernel_of(driver: Any, condition: str) -> None:
+    """Shows the first kernel of which a condition on `k` holds."""
+    browser.show(driver, "kernels")
+    number = driver.execute_script(f"return data('kernels').findIndex(k => {condition})")
+    assert number >= 0
+    driver.execute_script("showKernel(arguments[0])", number)
+
+
+def test_a_loop_says_what_it_carries(opened: Any) -> None:
+    kernel_of(opened, "k.loops")
+    card = opened.find_element("id", "kernel-details")
+    loop = card.find_element("css selector", ".loop")
+    assert "A loop of 50 iterations" in loop.text
+    heads = [head.text for head in loop.find_elements("css selector", "th")]
+    assert heads[:4] == ["Element", "Type", "Role", "Lives in"]
+    assert "counter" in loop.text
+    assert "f32[384]" in loop.text
+    assert "rows" in card.find_element("css selector", ".scope-loop").text
+    kernel_of(opened, "!k.loops")
+    assert not opened.find_elements("css selector", "#kernel-details .loop")
+
+
+def test_phases_are_drawn_with_their_waits(opened: Any) -> None:
+    kernel_of(opened, "k.cooperative")
+    strip = opened.find_element("css selector", ".strip")
+    boxes = strip.find_elements("css selector", ".phase")
+    waits = strip.find_elements("css selector", ".wait")
+    assert len(boxes) == len(waits) + 1 > 1
+    assert all(one.text.startswith("grid") and one.size["height"] > 20 for one in waits)
+    stages = [one.text for one in strip.find_elements("css selector", "li")]
+    assert any(name.startswith("reduce") for name in stages)
+    source = opened.execute_script("return data('kernels').findIndex(k => k.cooperative)")
+    text = opened.execute_script("return data(`kernel-${arguments[0]}`).texts[0].text", source)
+    assert text.count("fs_grid_barrier();") == len(waits)
+    assert_quiet(opened)
+
+
+def test_phases_of_a_loop_are_inside_of_it(opened: Any) -> None:
+    """As the strip draws a kernel whose blocks wait in each iteration."""
+    drawn = opened.execute_script(
+        "const phases = [[null, 'block'], [0, 'block'], [0, 'block'], [null, '']].map("
+        "  ([loop, ends], i) => ({groups: [[[[`s${i}`], false]]], ends, loop}));"
+        "const [head, box] = phasesOf({phases, wait_us: {block: 0.1}},"
+        "  {loops: [{iterations: 1}]});"
+        "return [head.textContent, box.querySelector('.turns').textContent,"
+        "  box.querySelectorAll('.wait').length, box.textContent,"
+        "  phasesOf({phases: [], wait_us: {}}, null).length];"
+    )
+    head, turns, waits, whole, none = drawn
+    assert head == "4 phases, 3 waits of the block"
+    assert "1 iteration" in turns
+    assert "s1" in turns
+    assert "s2" in turns
+    assert "s0" not in turns
+    assert "s3" not in turns
+    assert "s3" in whole
+    assert (waits, none) == (3, 0)
+
+
+def test_loops_are_marked_in_the_graph(opened: Any) -> None:
+    """In a corner of the unit the colour that its edge has."""
+    browser.show(opened, "graph")
+    wait(opened, "graphView.scene")
+    marked = opened.execute_script(
+        "const canvas = document.createElement('canvas');"
+        "Object.assign(canvas, {width: 300, height: 120});"
+        "const g = canvas.getContext('2d'), colours = palette(), {scene} = graphView;"
+        "return scene.units.filter(b => b.unit.kernel !== undefined).map(b => {"
+        "  g.setTransform(1, 0, 0, 1, 0, 0); g.clearRect(0, 0, 300, 120);"
+        "  g.setTransform(1, 0, 0, 1, 10 - b.x, 10 - b.y); paintUnit(g, scene, b, 1, colours);"
+        "  const corner = g.getImageData(10 + b.w - 24, 16, 18, 20).data, seen = new Set();"
+        "  for (let i = 0; i < corner.length; i += 4)"
+        "    seen.add(`rgb(${corner[i]}, ${corner[i+1]}, ${corner[i+2]})`);"
+        "  return [Boolean(b.unit.times), seen.has(colours[accent(b.unit)]),"
+        "    about(scene.graph, b.unit)]; })"
+    )
+    assert {loop for loop, _, _ in marked} == {True, False}
+    assert all(loop == seen for loop, seen, _ in marked)
+    assert [text.startswith("rows loop of 50") for loop, _, text in marked if loop] == [True]
+
+
+def test_one_is_no_plural_where_scripts_write(opened: Any) -> None:
+    browser.show(opened, "graph")
+    browser.show(opened, "kernels")
+    texts = opened.execute_script(
+        "const texts = [];"
+        "data('kernels').forEach((_, n) => {"
+        "  showKernel(n); texts.push(byId('kernel-details').textContent); });"
+        "data('graphs').forEach((graph, n) => { openGraph(n);"
+        "  texts.push(...graph.units.map(unit => about(graph, unit)),"
+        "    byId('graph-details').textContent, byId('graph-select').textContent); });"
+        "return texts"
+    )
+    nouns = "ops|runs|inputs|outputs|blocks|threads|values|iterations|phases|waits|bytes"
+    assert any("1 output" in text for text in texts)
+    assert [found for text in texts if (found := re.findall(rf"\b1 (?:{nouns})\b", text))] == []
 
 
 def test_kernels_sort(opened: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -42,6 +43,8 @@ def test_of_a_report(report: Report) -> None:
     assert f"{report.modelled_us:.1f} us" in shown
     assert report.device in shown
     assert str(report).split("\n")[-1] in shown
+    assert "left to win" in shown
+    assert f"{report.patterns[0]['floor_us']:.1f} us" in shown
     hostile = dataclasses.replace(report, workload=HOSTILE)
     assert Text(hostile._repr_html_()).tags.isdisjoint({"img", "script"})
 
@@ -97,11 +100,26 @@ def test_parts_are_escaped(part: object) -> None:
     shown = Text(html)
     assert shown.tags.isdisjoint({"img", "script"})
     assert shown.text.count(HOSTILE) == 7
+    hostile = Text(cards.bars((HOSTILE,), [cards.Bar(HOSTILE, 1.0, 1.0, 1.0, (HOSTILE,))]))
+    assert hostile.tags.isdisjoint({"img", "script"})
+    assert hostile.text.count(HOSTILE) == 3
 
 
 def test_tables_leave_out_empty_columns() -> None:
     shown = Text(cards.table(["ops", "measured", "scope"], [["7", "", ""], ["8", "", "grid"]])).text
     assert shown == "opsscope78grid"
+
+
+def test_bars_are_drawn_on_one_scale() -> None:
+    rows = [cards.Bar("long", 90.0, 10.0, 5.0, ("a",)), cards.Bar("short", 3.0, 15.0)]
+    assert cards.scale(rows) == 45.0  # what is longer than three of ours is cut off
+    html = cards.bars(("", "", ""), rows)
+    widths = re.findall(r"width:([\d.]+)%", html)
+    assert widths == ["100.00", "22.22", "6.67", "33.33"]
+    assert re.findall(r"left:([\d.]+)%", html) == ["11.11"]
+    assert Text(html).text == "longashort"
+    assert cards.bars(("",), []) == ""
+    assert cards.scale([]) == 0
 
 
 def test_long_texts_are_cut() -> None:

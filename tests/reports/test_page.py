@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import fusionstitch as fs
 from fusionstitch.codegen.snapshots.snapshots import drawn
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.reports.page.highlight import coloured
@@ -275,8 +276,6 @@ def test_what_was_measured_is_shown(report: Report) -> None:
 def test_a_page_of_a_program_with_nothing_to_stitch() -> None:
     import jax.numpy as jnp
 
-    import fusionstitch as fs
-
     text = fs.report(lambda x: x, jnp.ones(3), device="h200").to_html()
     assert "No pattern was worth stitching" in text
 
@@ -285,4 +284,72 @@ def test_the_summary_says_how_far_above_the_floor(report: Report, page: str) -> 
     assert report.over_floor is not None
     assert "Time over the floor, modelled" in page
     assert f">{report.over_floor['fusionstitch']:.2f}" in page
-    assert "What is lost above the floor" in page
+
+
+#: A number and a noun that do not go together.
+PLURAL = r"\b1 (?:ops|kernels|runs|blocks|times|candidates|reasons|groups|iterations|threads)\b"
+
+
+def visible(page: str) -> str:
+    """What a page says before its scripts run."""
+    return re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def small() -> Report:
+    """One kernel with a loop, one reason."""
+    import jax
+    import jax.numpy as jnp
+
+    def steps(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 20, lambda _, v: v + 0.01 * jnp.tanh(v), x)
+
+    return fs.report(steps, jax.ShapeDtypeStruct((64,), jnp.float32), device="h200")
+
+
+def test_one_is_no_plural(small: Report, page: str) -> None:
+    text = visible(small.to_html())
+    assert re.search("1 kernel\\b", text)
+    for shown in (text, visible(page)):
+        assert re.findall(PLURAL, shown) == []
+
+
+def test_columns_with_nothing_in_them_are_left_out(report: Report, page: str) -> None:
+    assert "Measured</button>" not in page
+    assert "<th>From</th>" in page
+    nowhere = tuple({**one, "source": []} for one in report.patterns)
+    assert (
+        "<th>From</th>" not in dataclasses.replace(report, patterns=nowhere, trial=None).to_html()
+    )
+
+
+def test_loops_say_their_form_and_what_they_carry(small: Report, data: dict[str, Any]) -> None:
+    from fusionstitch.reports.looped import loops_of, to_dict
+
+    [kernel] = small.trial.stitched.kernels
+    made = loops_of(kernel)
+    assert made is not None
+    told = to_dict(made)
+    assert (told["form"], told["axes"]) == ("rows", [64])
+    [loop] = told["loops"]
+    assert loop["iterations"] == 20
+    roles = {one["role"]: one for one in loop["carried"]}
+    assert roles["counter"]["place"] == "the loop's own variable"
+    assert roles["state"]["place"] == "registers"
+    assert roles["state"]["type"] == "f32[64]"
+    assert "test_page.py:" in roles["state"]["made"]
+    looped = [one for one in data["data-kernels"] if one["loops"]]
+    assert [one["scope"] for one in looped] == ["loop"]
+    assert not {name for one in looped for name, _ in one["facts"]} & {"loops", "turns", "rows"}
+    forms = {u["form"] for g in data["data-graphs"] for u in g["units"] if "form" in u}
+    assert forms == {one["loops"]["form"] for one in looped}
+
+
+def test_phases_of_a_kernel(report: Report, data: dict[str, Any]) -> None:
+    for number, kernel in enumerate(report.trial.stitched.kernels):
+        found = data[f"data-kernel-{number}"]["phases"]
+        ends = [phase["ends"] for phase in found["phases"]]
+        assert ends.count("grid") == kernel.source.count("fs_grid_barrier();")
+        if kernel.cooperative:
+            assert ends.count("grid") == len(ends) - 1 > 0
+            assert found["wait_us"]["grid"] > 0

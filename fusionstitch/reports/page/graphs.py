@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fusionstitch.hlo import foreign
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.reports import counting, timeline, units
+from fusionstitch.reports.looped import loops_of
 from fusionstitch.reports.page.layers import layers
 from fusionstitch.reports.page.places import Places
 from fusionstitch.reports.units import Unit
@@ -104,6 +105,8 @@ class _Drawn:
                 "xla_us": chosen.spared_us,
                 "kernel": self.kernels[one.stitch.kernel.name],
             }
+            if (made := loops_of(one.stitch.kernel)) is not None:
+                found["form"] = made.form
         bodies = [
             self.numbers[called]
             for i in ops

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 from fusionstitch.codegen.ir.passes import LOWERED, PASSES
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import CodegenOptions
+from fusionstitch.costmodel.estimate import barrier_us
 from fusionstitch.costmodel.occupancy import blocks_per_sm
+from fusionstitch.hlo import foreign
 from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.plan.scores import kind_of_pattern
-from fusionstitch.reports import counting
+from fusionstitch.reports import bars, counting
 from fusionstitch.reports.floors import pattern_floor
 from fusionstitch.reports.lines import source_lines
+from fusionstitch.reports.looped import loops_of, to_dict
 from fusionstitch.reports.page import assembly
+from fusionstitch.reports.page.graphs import NAME
 from fusionstitch.reports.page.highlight import coloured
 from fusionstitch.runtime.nvrtc import Resources, parse_resources
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fusionstitch.codegen.kernel import Kernel
+    from fusionstitch.codegen.snapshots.phases import Part
     from fusionstitch.codegen.snapshots.snapshots import Drawn
     from fusionstitch.compiler.stitched import Stitch, Stitched
     from fusionstitch.costmodel.devices import Device
@@ -37,6 +42,8 @@ _UNDRAWN = {
     "FUSIONSTITCH_DUMP_DIR writes that of all.\n",
     True: "Its template leads to another text than this, so its way cannot be drawn again.\n",
 }
+#: Facts of kernels with loops, which are shown as such.
+_OF_LOOPS = ("loops", "rows", "turns")
 #: What a snapshot before the text is called: the last of them is the kernel's IR.
 _IR = (LOWERED, *(one.name for one in PASSES))
 
@@ -92,13 +99,16 @@ def _numbers(uses: Sequence[Stitch], runs: Sequence[int], stitched: Stitched) ->
         "xla_us": sum(n * c.spared_us for c, n in chosen),
         "floor_us": sum(n * floor.us for floor, (_, n) in zip(floors, chosen, strict=True)),
         "bound_by": floors[0].bound_by,
+        "at_least": floors[0].at_least,
+        "compared_us": bars.compared(chosen),
         "measured_us": [measured[0].ours_us, measured[0].xla_us] if measured else None,
         "bytes": work.bytes,
         "l2_bytes": work.l2_bytes,
         "inputs": list(map(str, kernel.inputs)),
         "outputs": list(map(str, kernel.outputs)),
         "scratch": list(map(str, kernel.scratch)),
-        "facts": [[name, str(value)] for name, value in kernel.facts],
+        "facts": [[name, str(value)] for name, value in kernel.facts if name not in _OF_LOOPS],
+        "loops": to_dict(loops) if (loops := loops_of(kernel)) is not None else None,
         "source": source_lines(first.chosen.pattern.ops),
     }
 
@@ -139,6 +149,7 @@ def _texts(one: Stitch, trial: Trial, drawn: bool) -> dict[str, Any]:
     shared = found.shared if found is not None else ()
     return {
         "texts": texts,
+        "phases": _phases(found, trial.stitched.device) if found is not None else None,
         "memory": [
             {
                 "group": part.group,
@@ -149,6 +160,30 @@ def _texts(one: Stitch, trial: Trial, drawn: bool) -> dict[str, Any]:
             for part in shared
         ],
     }
+
+
+def _phases(found: Drawn, device: Device) -> dict[str, Any]:
+    """The stages of each phase, group by group, in parts between which narrower scopes wait; and
+    the modelled microseconds of a wait by its scope, where the model has them."""
+    return {
+        "phases": [
+            {
+                "groups": [[_part(part) for part in group] for group in phase.groups],
+                "ends": phase.ends,
+                "loop": phase.loop,
+            }
+            for phase in found.phases
+        ],
+        "wait_us": {
+            "grid": barrier_us(device, found.kernel.grid),
+            "block": device.block_barrier_us,
+        },
+    }
+
+
+def _part(part: Part) -> tuple[list[str], bool]:
+    """What the stages of a part are called, and whether a wait follows."""
+    return [foreign.line(name, NAME) for name in part.stages], part.waits
 
 
 def draw(one: Stitch, trial: Trial) -> Drawn | None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 
 from fusionstitch.compiler.progress import silent
+from fusionstitch.hlo.brief import count
 from fusionstitch.reports import timeline
-from fusionstitch.reports.gaps import gaps
 from fusionstitch.reports.modelled import modelled_counts, modelled_times
-from fusionstitch.reports.page import graphs, kernels, lanes, places, rejections, roofline
+from fusionstitch.reports.page import bars, graphs, kernels, lanes, places, rejections, roofline
 from fusionstitch.reports.sizes import size as bytes_text
 from fusionstitch.reports.text import BACKENDS, all_notes, compile_text, error_text
 from fusionstitch.version import __version__
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 #: In the order in which they are run.
 SCRIPTS = (
     *("dom.js", "tabs.js", "arrange.js", "paint.js", "graph.js", "details.js", "search.js"),
-    *("code.js", "memory.js", "kernels.js", "rejected.js", "timeline.js", "main.js"),
+    *("code.js", "memory.js", "phases.js", "loops.js", "kernels.js", "rejected.js", "timeline.js"),
+    *("bars.js", "main.js"),
 )
-#: Parts of the program of which the summary says what they lose.
-MOST_LOST = 20
-STYLES = ("colours.css", "page.css", "graph.css", "tables.css")
+STYLES = ("colours.css", "page.css", "bars.css", "phases.css", "graph.css", "tables.css")
 
 
 def page(report: Figures, trial: Trial | None, step: Callable[[str], None] = silent) -> str:
@@ -57,17 +56,17 @@ def page(report: Figures, trial: Trial | None, step: Callable[[str], None] = sil
         "texts": [],
         "rejected": [],
         "roofline": None,
-        "lost": [],
+        "where": bars.where(report),
         "lanes": [],
         "passes": [],
         "xla_bytes": None,
     }
     if trial is not None:
-        facts |= _of_trial(trial, step)
+        facts |= _of_trial(report, trial, step)
     return _environment().get_template("page.html.j2").render(facts)
 
 
-def _of_trial(trial: Trial, step: Callable[[str], None]) -> dict[str, Any]:
+def _of_trial(report: Figures, trial: Trial, step: Callable[[str], None]) -> dict[str, Any]:
     """What the report's figures do not hold."""
     stitched = trial.stitched
     step("drawing the graph")
@@ -78,13 +77,13 @@ def _of_trial(trial: Trial, step: Callable[[str], None]) -> dict[str, Any]:
     xla, ours = timeline.under_xla(stitched), timeline.ours(stitched)
     whole = max(sum(span.us for span in side) for side in (xla, ours)) if xla or ours else 0.0
     counts, times = modelled_counts(stitched), modelled_times(stitched)
-    texts = [{key: one.pop(key) for key in ("texts", "memory")} for one in own]
+    texts = [{key: one.pop(key) for key in ("texts", "memory", "phases")} for one in own]
     return {
         "kernels": own,
         "texts": texts,
         "rejected": turned_down,
         "roofline": roofline.roofline(stitched),
-        "lost": [gap.to_dict() for gap in gaps([("", stitched)]).gaps[:MOST_LOST]],
+        "where": bars.where(report, stitched, own),
         "lanes": [
             lanes.lane("XLA alone", xla, whole, counts[0].kernels, times[0]),
             lanes.lane("fusionstitch", ours, whole, counts[1].kernels, times[1]),
@@ -119,8 +118,14 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
-    found.filters |= {"us": us, "size": bytes_text, "count": lambda n: f"{n:,}"}
+    found.filters |= {"us": us, "size": bytes_text, "count": lambda n: f"{n:,}", "many": count}
+    found.filters["unit_rows"] = unit_rows
     return found
+
+
+def unit_rows(units: Iterable[tuple[str, float]]) -> list[tuple[str, float, str, str]]:
+    """Units and their microseconds as rows of the macro `bars`."""
+    return [(unit, value, us(value), "bar-floor") for unit, value in units]
 
 
 def us(value: float | None) -> str:

@@ -62,6 +62,8 @@ function aboutUnit(graph, n) {
       "dl",
       {},
       ...row("scope", unit.scope),
+      ...row("loop", unit.times ? unit.times.map(turnsOf).join(", ") : ""),
+      ...row("form", unit.form),
       ...row("ops", counted(unit.ops.length)),
       ...row("modelled", unit.us === null || unit.us === undefined ? "" : micros(unit.us)),
       ...row("XLA's, modelled", unit.xla_us === undefined ? "" : micros(unit.xla_us)),
@@ -86,6 +88,8 @@ function aboutUnit(graph, n) {
       : "",
   ].filter((one) => one !== "");
 }
+
+const turnsOf = (times) => (times ? many(times, "iteration") : "as many iterations as its data asks for");
 
 function actions(graph, n, kernel) {
   const unit = graph.units[n];
@@ -202,7 +206,7 @@ function whyNot(op, unit) {
   return section(
     "Why it is not stitched",
     [...found].map(([reason, count]) =>
-      el("li", {}, reason, count > 1 ? el("span", { class: "note" }, ` ${count} candidates`) : ""),
+      el("li", {}, reason, count > 1 ? el("span", { class: "note" }, ` ${many(count, "candidate")}`) : ""),
     ),
   );
 }

@@ -53,6 +53,9 @@ function bytes(value) {
 
 const counted = (number) => number.toLocaleString("en");
 
+/** Such as "1 op", "7 ops". */
+const many = (number, noun) => `${counted(number)} ${noun}${number === 1 ? "" : "s"}`;
+
 /** Calls `run` with slices of `items`, a few at a time, so that the page answers meanwhile. */
 function inSlices(items, size, run) {
   let at = 0;

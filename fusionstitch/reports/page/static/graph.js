@@ -133,6 +133,17 @@ function chooseOp(number, op) {
   choose({ unit, op }, true);
 }
 
+/** Shows what an address names: the op, or its unit, if the graph has it. */
+function showInGraph(number, kind, op) {
+  const graph = (data("graphs") || [])[number];
+  if (!graph || !graph.ops[op]) return;
+  if (kind === "op") chooseOp(number, op);
+  else {
+    if (graphView.number !== number) openGraph(number);
+    choose({ unit: graph.ops[op][3] }, true);
+  }
+}
+
 /** What lies at a point of the canvas. */
 function hit(x, y) {
   const { scene, view } = graphView;
@@ -155,9 +166,9 @@ function startGraph() {
     return;
   }
   graphs.forEach((graph, n) => {
-    const often = graph.runs > 1 ? `, ${counted(graph.runs)} runs` : "";
+    const often = graph.runs > 1 ? `, ${many(graph.runs, "run")}` : "";
     select.append(
-      el("option", { value: n }, `${graph.name} (${counted(graph.ops.length)} ops${often})`),
+      el("option", { value: n }, `${graph.name} (${many(graph.ops.length, "op")}${often})`),
     );
   });
   graphView.colours = palette();

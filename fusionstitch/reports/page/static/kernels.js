@@ -15,7 +15,9 @@ function startKernels() {
 function sortable(table) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
-    head.querySelector("button").addEventListener("click", () => {
+    const button = head.querySelector("button");
+    if (!button) return;
+    button.addEventListener("click", () => {
       const numbers = head.classList.contains("number");
       const before = head.getAttribute("aria-sort");
       const up = before === "descending" || (!numbers && before !== "ascending");
@@ -48,10 +50,12 @@ function showKernel(number) {
     tr.querySelector("button").setAttribute("aria-expanded", String(chosen));
   }
   const kernel = data("kernels")[number];
-  const { texts, memory } = data(`kernel-${number}`);
+  const { texts, memory, phases } = data(`kernel-${number}`);
   byId("kernel-details").replaceChildren(
     el("h2", {}, kernel.name),
     numbersOf(kernel, number),
+    ...loopsOf(kernel.loops),
+    ...phasesOf(phases, kernel.loops),
     ...textsOf(texts, memory, kernel),
   );
 }
@@ -62,15 +66,15 @@ function numbersOf(kernel, number) {
   const pairs = [
     [
       "Launch",
-      `${counted(kernel.grid)} blocks of ${kernel.block} threads${kernel.cooperative ? ", together" : ""}${kernel.cluster > 1 ? `, clusters of ${kernel.cluster}` : ""}`,
+      `${many(kernel.grid, "block")} of ${many(kernel.block, "thread")}${kernel.cooperative ? ", together" : ""}${kernel.cluster > 1 ? `, clusters of ${kernel.cluster}` : ""}`,
     ],
     [
       "Occupancy",
-      `${Math.round(100 * occupancy.share)}%, ${occupancy.blocks} blocks an SM, bounded by ${occupancy.bound}`,
+      `${Math.round(100 * occupancy.share)}%, ${many(occupancy.blocks, "block")} an SM, bounded by ${occupancy.bound}`,
     ],
     [
       "Registers a thread",
-      `${kernel.registers}${kernel.registers_built ? "" : " (estimated)"}${kernel.spilled_bytes ? `, ${kernel.spilled_bytes} bytes spilled` : ""}`,
+      `${kernel.registers}${kernel.registers_built ? "" : " (estimated)"}${kernel.spilled_bytes ? `, ${many(kernel.spilled_bytes, "byte")} spilled` : ""}`,
     ],
     ["Shared memory a block", bytes(kernel.shared_bytes)],
     ["DRAM traffic", bytes(kernel.bytes)],
@@ -83,15 +87,12 @@ function numbersOf(kernel, number) {
       "Floor, of a call",
       `${micros(kernel.floor_us)}, bound by ${kernel.bound_by}`,
     ],
-    [
-      "Measured",
-      kernel.measured_us
-        ? `${micros(kernel.measured_us[0])} against ${micros(kernel.measured_us[1])}`
-        : "not measured",
-    ],
+    ...(kernel.measured_us
+      ? [["Measured", kernel.measured_us.map(micros).join(" against ")]]
+      : []),
     [
       "Reads, writes",
-      `${kernel.inputs.length} inputs, ${kernel.outputs.length} outputs${kernel.scratch.length ? `, ${kernel.scratch.length} scratch` : ""}`,
+      `${many(kernel.inputs.length, "input")}, ${many(kernel.outputs.length, "output")}${kernel.scratch.length ? `, ${many(kernel.scratch.length, "scratch buffer")}` : ""}`,
     ],
     ...kernel.facts
       .filter(([name]) => name !== "scope")
@@ -120,7 +121,7 @@ function numbersOf(kernel, number) {
             ? el(
                 "span",
                 { class: "note" },
-                ` from ${kernel.source.slice(0, 4).join(", ")}${kernel.source.length > 4 ? `, and ${kernel.source.length - 4} more lines` : ""}`,
+                ` from ${kernel.source.slice(0, 4).join(", ")}${kernel.source.length > 4 ? `, and ${many(kernel.source.length - 4, "more line")}` : ""}`,
               )
             : "",
         ),

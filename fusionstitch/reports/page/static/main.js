@@ -5,6 +5,7 @@ opened.set("kernels", startKernels);
 opened.set("rejected", startRejected);
 opened.set("timeline", startTimeline);
 shown.set("graph", drawGraph);
+startBars();
 startTheme();
 startTabs();
 addEventListener("hashchange", followAddress);

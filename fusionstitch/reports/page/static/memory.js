@@ -24,7 +24,7 @@ function memoryMap(groups, total) {
     box.append(el("h3", {}, `Group ${group}`), oneMap(lives, total));
   });
   if (groups.length > 24)
-    box.append(el("p", { class: "note" }, `and ${groups.length - 24} more groups`));
+    box.append(el("p", { class: "note" }, `and ${many(groups.length - 24, "more group")}`));
   return box;
 }
 
@@ -38,7 +38,7 @@ function oneMap(lives, total) {
     viewBox: `0 0 ${MAP.width} ${MAP.height}`,
     width: MAP.width,
     role: "img",
-    "aria-label": `${lives.length} values in shared memory`,
+    "aria-label": `${many(lives.length, "value")} in shared memory`,
   });
   for (const share of [0, 0.5, 1]) {
     const at = Math.round(share * most);

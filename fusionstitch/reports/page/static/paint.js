@@ -216,15 +216,32 @@ function paintUnit(g, scene, box, scale, colours) {
   g.fillRect(box.x, box.y, ours ? 6 : 3, box.h);
   if (scale < TEXT_FROM && !(open && scale > 0.12)) return;
   const room = box.w - 24;
+  if (unit.times) paintTurns(g, box, colour);
   g.fillStyle = colours.ink;
   g.font = "600 13px system-ui, sans-serif";
   g.textBaseline = "middle";
   const small = !open && unit.ops.length === 1 && unit.kernel === undefined;
-  g.fillText(fit(g, unit.title, room), box.x + 14, box.y + (small || open ? 14 : 20));
+  g.fillText(fit(g, unit.title, unit.times ? room - 20 : room), box.x + 14, box.y + (small || open ? 14 : 20));
   g.fillStyle = colours.soft;
   g.font = "12px system-ui, sans-serif";
   if (!open)
     g.fillText(fit(g, about(scene.graph, unit), room), box.x + 14, box.y + (small ? 29 : 39));
+}
+
+/** The mark of a loop, in a corner: an arrow that goes round. */
+function paintTurns(g, { x, y, w }, colour) {
+  const [atX, atY, radius] = [x + w - 15, y + 16, 6];
+  g.strokeStyle = colour;
+  g.fillStyle = colour;
+  g.lineWidth = 1.8;
+  g.beginPath();
+  g.arc(atX, atY, radius, 0, 1.55 * Math.PI);
+  g.stroke();
+  g.beginPath();
+  g.moveTo(atX + 5, atY - radius);
+  g.lineTo(atX - 1, atY - radius - 4);
+  g.lineTo(atX - 1, atY - radius + 4);
+  g.fill();
 }
 
 /** The second line of a folded unit. */
@@ -237,8 +254,8 @@ function about(graph, unit) {
   const us = unit.us === null || unit.kind === "input" ? "" : `, ${micros(unit.us)}`;
   const turns = unit.times && unit.times[0] ? ` of ${counted(unit.times[0])}` : "";
   const scope =
-    unit.scope === "loop" ? `loop${turns}, ` : unit.scope ? `${unit.scope} scope, ` : "";
-  return `${scope}${counted(unit.ops.length)} ops${us}`;
+    unit.scope === "loop" ? `${unit.form ? `${unit.form} ` : ""}loop${turns}, ` : unit.scope ? `${unit.scope} scope, ` : "";
+  return `${scope}${many(unit.ops.length, "op")}${us}`;
 }
 
 function paintOp(g, scene, box, scale, colours) {

@@ -32,7 +32,18 @@ function fill(details, word) {
     (candidate) => inReason || candidateWords(candidate).includes(word),
   );
   const body = el("tbody");
-  const head = ["Ops", "First of them", "From", "Rule", ...one.facts];
+  const columns = [
+    ["Ops", (c) => counted(c.count), "number"],
+    ["First of them", (c) => firstOf(c)],
+    ["From", (c) => c.at && el("code", {}, c.at)],
+    ["Rule", (c) => c.rule],
+    ...one.facts.map((fact) => [
+      fact.replaceAll("_", " "),
+      (c) => (c.facts[fact] === undefined ? "" : String(c.facts[fact])),
+      "number",
+    ]),
+  ].filter(([, value]) => shown.some(value));
+  const cell = (tag, kind, ...inside) => el(tag, { class: kind }, ...inside);
   const table = el(
     "table",
     {},
@@ -42,15 +53,17 @@ function fill(details, word) {
       el(
         "tr",
         {},
-        ...head.map((name, i) =>
-          el("th", i && i < 4 ? {} : { class: "number" }, name.replaceAll("_", " ")),
-        ),
+        ...columns.map(([name, , kind]) => cell("th", kind, name)),
       ),
     ),
     body,
   );
   inSlices(shown, 25, (some) =>
-    body.append(...some.map((candidate) => candidateRow(candidate, one.facts))),
+    body.append(
+      ...some.map((c) =>
+        el("tr", {}, ...columns.map(([, value, kind]) => cell("td", kind, value(c)))),
+      ),
+    ),
   );
   const left = one.count - one.candidates.length;
   details.replaceChildren(
@@ -60,20 +73,11 @@ function fill(details, word) {
   );
 }
 
-function candidateRow(one, facts) {
-  const open = link(one.first, () => {
+/** The first op of a candidate, which the graph shows. */
+function firstOf(one) {
+  if (!one.ops.length) return one.first;
+  return link(one.first, () => {
     showPart("graph");
     chooseOp(one.graph, one.ops[0]);
   });
-  return el(
-    "tr",
-    {},
-    el("td", { class: "number" }, counted(one.count)),
-    el("td", {}, one.ops.length ? open : one.first),
-    el("td", {}, el("code", {}, one.at)),
-    el("td", {}, one.rule),
-    ...facts.map((name) =>
-      el("td", { class: "number" }, one.facts[name] === undefined ? "" : String(one.facts[name])),
-    ),
-  );
 }

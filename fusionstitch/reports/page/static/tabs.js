@@ -48,12 +48,14 @@ function startTabs() {
   showPart = (id) => choose(byId(`tab-${id}`), false);
 }
 
-/** Follows the address: a part, and what of it. */
+/** Follows the address: a part, and what of it. That is a kernel by its name, or in a graph by its
+ *  number an op, or the unit that an op is in. */
 function followAddress() {
-  const [part, what] = decodeURIComponent(location.hash.slice(1)).split("/");
+  const [part, what, kind, op] = decodeURIComponent(location.hash.slice(1)).split("/");
   if (!part || !byId(`tab-${part}`)) return;
   showPart(part);
   if (part === "kernels" && what) showKernelNamed(what);
+  if (part === "graph" && op) showInGraph(Number(what), kind, Number(op));
 }
 
 const THEMES = ["system", "light", "dark"];
