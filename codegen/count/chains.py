@@ -40,10 +40,10 @@ class Chain:
 
     def read(self, key: Key) -> float:
         """When a variable or an element is there."""
-        name, place = key
+        name, index = key
         if key not in self.frame.wrote:
             self.frame.awaited.add(key)
-        if key in self.ready or place is None:
+        if key in self.ready or index is None:
             return self.ready.get(key, self.settled)
         own = [time for (other, _), time in self.ready.items() if other == name]
         return max(own, default=self.settled)
@@ -88,10 +88,10 @@ class Chain:
         before is there. Elements whose place has its `variable` are others in each iteration."""
         own = self.frame
         waits = [self.settled - own.began]
-        for name, place in own.wrote:
-            apart = variable in _variables(place)
-            if name not in own.local and not apart and (name, place) in own.awaited:
-                waits.append(self.ready.get((name, place), self.settled) - own.began)
+        for name, index in own.wrote:
+            apart = variable in _variables(index)
+            if name not in own.local and not apart and (name, index) in own.awaited:
+                waits.append(self.ready.get((name, index), self.settled) - own.began)
         self.last += max(0, iterations - 1) * max(waits)
         self.settle()
         outer.awaited.update(key for key in own.awaited if key[0] not in own.local)
@@ -118,7 +118,7 @@ def key(target: Expr) -> Key:
     return "", target
 
 
-def _variables(place: Expr | None) -> frozenset[str]:
-    if isinstance(place, Integer):
-        return frozenset(variable.name for variable in place.index.variables)
-    return frozenset(names(place)) if place is not None else frozenset()
+def _variables(index: Expr | None) -> frozenset[str]:
+    if isinstance(index, Integer):
+        return frozenset(variable.name for variable in index.index.variables)
+    return frozenset(names(index)) if index is not None else frozenset()

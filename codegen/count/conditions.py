@@ -51,11 +51,11 @@ def chance_of(condition: Condition) -> Chance:
     factor = condition
 
     def weigh(points: Points) -> Array:
-        places = tuple(
+        positions = tuple(
             points[axis] if starts is None else starts.searchsorted(points[axis], "right") - 1
             for axis, starts in zip(factor.axes, factor.starts, strict=True)
         )
-        found: Array = factor.weights[places]
+        found: Array = factor.weights[positions]
         return found
 
     return Chance(weigh)
@@ -158,11 +158,11 @@ def _shortened(part: Part, low: int, high: int) -> Factor:
     least, greatest = part.ends
     if least < low or greatest > high:
         array = np.minimum(np.maximum(array, low), high)
-    for place, axis in enumerate(part.axes):
+    for dim, axis in enumerate(part.axes):
         if axis.extent < SHORT and array.ndim == 1:
             starts.append(None)
             continue
-        moved = np.moveaxis(array, place, 0) if place else array
+        moved = np.moveaxis(array, dim, 0) if dim else array
         differ = moved[1:] != moved[:-1]
         if differ.ndim > 1:
             differ = differ.any(axis=tuple(range(1, differ.ndim)))
@@ -173,5 +173,5 @@ def _shortened(part: Part, low: int, high: int) -> Factor:
         begin = np.empty(len(changes) + 1, np.int64)
         begin[0], begin[1:] = 0, changes + 1
         starts.append(begin)
-        array = array.take(begin, axis=place)
+        array = array.take(begin, axis=dim)
     return Factor(part.axes, tuple(starts), array)

@@ -47,8 +47,8 @@ class Visited:
         multiprocessors for it alone."""
         total, brought = runs.total, sectors * SECTOR_BYTES
         if isinstance(at, Large) and total:
-            places = value_at(at, runs.points)
-            low, high = _in_sectors(int(np.min(places)), int(np.max(places)) + width)
+            values = value_at(at, runs.points)
+            low, high = _in_sectors(int(np.min(values)), int(np.max(values)) + width)
             key = low, high, min(high - low, max(total * width, brought))
             return self._visit(key, high - low, brought, grid)
         if not isinstance(at, (int, Sum)):  # the data decides which

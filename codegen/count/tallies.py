@@ -17,11 +17,11 @@ from fusionstitch.codegen.count.block_steps import block_steps, followed
 from fusionstitch.codegen.count.conditions import Condition, below_zero, iterations
 from fusionstitch.codegen.count.factors import Factor
 from fusionstitch.codegen.count.lives import lives
-from fusionstitch.codegen.count.reading import Names, Place
+from fusionstitch.codegen.count.reading import Location, Names
 from fusionstitch.codegen.count.tally import Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
 from fusionstitch.codegen.count.visits import Visits
-from fusionstitch.codegen.ir.blocks import Place as At
+from fusionstitch.codegen.ir.blocks import Position
 from fusionstitch.codegen.ir.counters import has_counters
 from fusionstitch.codegen.ir.expressions import (
     Arithmetic,
@@ -96,8 +96,8 @@ class _Walk(Visits):
         self.program = followed(lowered) if has_counters(lowered) else None
         self.syncing = self.program.syncing if self.program else frozenset[int]()
         #: where it stands, and the phases by where they end, if blocks wait by counters
-        self.place: At = ()
-        self.ends: dict[At, int] = {}
+        self.position: Position = ()
+        self.ends: dict[Position, int] = {}
         self.functions = {function.name: function for function in lowered.functions}
         self.loops = self.grid.number
         self.phases: list[Phase] = []
@@ -106,7 +106,7 @@ class _Walk(Visits):
         for buffer in self.lowered.buffers:
             item = buffer.type.bytes
             known = (buffer.name, item * buffer.size)
-            self.names.places[buffer.name] = Place(buffer.memory, item, buffers=(known,))
+            self.names.locations[buffer.name] = Location(buffer.memory, item, buffers=(known,))
         if self.syncing:
             self.synced(self.lowered.body)
         else:
@@ -122,27 +122,27 @@ class _Walk(Visits):
         self.chain = chains.Chain()
         self.now, self.path = Amounts(), Path()
 
-    def part(self, place: At) -> None:
-        """Ends a phase where blocks come to a place, unless there is nothing in it."""
-        self.place = place
+    def part(self, position: Position) -> None:
+        """Ends a phase where blocks come to a position, unless there is nothing in it."""
+        self.position = position
         if any(vars(self.path).values()) or self.chain.last or self.now.barriers:
-            self.ends[place] = len(self.phases)
+            self.ends[position] = len(self.phases)
             self.close()
 
     def synced(self, body: Sequence[Statement], side: int = 0) -> None:
         """A frame in which blocks arrive or wait, or a side of one."""
-        outer = self.place
+        outer = self.position
         self.body(body, side)
         self.part((*outer, side, sum(1 for _ in in_order(body)) + 1))
-        self.place = outer
+        self.position = outer
 
     def body(self, body: Sequence[Statement], side: int = 0) -> None:
         """A frame; what a `Skip` leaves out, it leaves out to its end."""
-        outer, place, own = self.runs, self.place, tuple(in_order(body))
+        outer, position, own = self.runs, self.position, tuple(in_order(body))
         found = lives(own)
         for number, one in enumerate(own):
             if id(one) in self.syncing:
-                self.part((*place, side, number + 1))
+                self.part((*position, side, number + 1))
             if found:
                 self.pressure.array(found.born[number] - found.moved[number])
             handler = _STATEMENTS.get(type(one))
@@ -150,7 +150,7 @@ class _Walk(Visits):
                 handler(self, one)
             if found:
                 self.pressure.arrays += found.moved[number] - found.dead[number]
-        self.runs, self.place = outer, place
+        self.runs, self.position = outer, position
 
     # ---- variables -------------------------------------------------------------------------------
 
@@ -169,9 +169,9 @@ class _Walk(Visits):
 
     def point(self, name: str, to: Expr) -> None:
         """A name for a place in memory."""
-        place = self.names.place(to)
-        if place:
-            self.names.places[name] = place
+        location = self.names.location(to)
+        if location:
+            self.names.locations[name] = location
 
     def array(self, one: Array) -> None:
         self.types[one.name] = one.type
@@ -179,7 +179,7 @@ class _Walk(Visits):
         self.chain.frame.local.add(one.name)
 
     def shared(self, one: Shared) -> None:
-        self.names.places[one.name] = Place(Memory.SHARED, one.type.bytes, one.offset)
+        self.names.locations[one.name] = Location(Memory.SHARED, one.type.bytes, one.offset)
 
     def table(self, one: Table) -> None:
         if isinstance(one.type, PointerTo):  # all of them lie in memory of one kind
@@ -223,24 +223,26 @@ class _Walk(Visits):
         self.sent(one)
         time = self.expr(one.value)
         self.expr(one.address)
-        place = self.names.places.get(one.buffer)
-        if place:
+        location = self.names.locations.get(one.buffer)
+        if location:
             for _ in range(one.blocks):
-                self.access(self.now.stores, place, self.address(place, one.address), place.item)
-            if place.memory is Memory.SHARED:
+                self.access(
+                    self.now.stores, location, self.address(location, one.address), location.item
+                )
+            if location.memory is Memory.SHARED:
                 self.chain.write((one.buffer, None), time)
 
     def store_vector(self, one: StoreVector) -> None:
         self.sent(one)
-        place = self.names.places.get(one.buffer)
+        location = self.names.locations.get(one.buffer)
         outer = self.runs
         if one.condition is not None:
             self.where(one.condition)
-        if place:
+        if location:
             width = self.types[one.values].bytes
             for _ in range(one.blocks):
-                self.access(self.now.stores, place, self.address(place, one.address), width)
-            if place.memory is Memory.SHARED:
+                self.access(self.now.stores, location, self.address(location, one.address), width)
+            if location.memory is Memory.SHARED:
                 self.chain.write((one.buffer, None), self.chain.read((one.values, None)))
         self.runs = outer
 
@@ -438,13 +440,13 @@ class _Walk(Visits):
         outer, inner = self.names, Names(dict(self.numbers))
         for buffer in self.lowered.buffers:
             if buffer.memory is Memory.CONSTANT:  # they lie outside of the kernel
-                inner.places[buffer.name] = outer.places[buffer.name]
+                inner.locations[buffer.name] = outer.locations[buffer.name]
         for (kind, name), argument in zip(function.parameters, arguments, strict=True):
             self.types[name] = kind
             if isinstance(kind, PointerTo):
-                place = outer.place(argument)
-                if place:
-                    inner.places[name] = place
+                location = outer.location(argument)
+                if location:
+                    inner.locations[name] = location
             else:
                 inner.values[name] = outer.value(argument)
         self.names = inner

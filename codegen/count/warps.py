@@ -81,8 +81,8 @@ class Sectors:
         if found is None:
             array = part.array
             if array.ndim > 1:
-                place = part.axes.index(self.thread)
-                array = array[tuple(slice(None) if n == place else 0 for n in range(array.ndim))]
+                dim = part.axes.index(self.thread)
+                array = array[tuple(slice(None) if n == dim else 0 for n in range(array.ndim))]
             found = part.made[_LANES] = array.tobytes()
         return found
 
@@ -99,14 +99,14 @@ class Sectors:
 def warps_of(address: Large, runs: Executions, thread: Axis) -> Array:
     """An address in all lanes of some warps, a row each."""
     lanes = np.arange(WARP)
-    points = {axis: places[:SOME, None] for axis, places in runs.points.items()}
+    points = {axis: at[:SOME, None] for axis, at in runs.points.items()}
     points[thread] = np.minimum(points[thread] // WARP * WARP + lanes, thread.extent - 1)
     return np.broadcast_to(at(address, points), (SOME, WARP))
 
 
 def _of(factor: Factor, thread: Axis) -> list[Active]:
-    place, starts = factor.axes.index(thread), factor.starts
-    rows, own = factor.weights, starts[place]
+    dim, starts = factor.axes.index(thread), factor.starts
+    rows, own = factor.weights, starts[dim]
     if rows.ndim == 1 and own is None:
         active = rows > 0
         number = int(np.count_nonzero(active))
@@ -114,10 +114,10 @@ def _of(factor: Factor, thread: Axis) -> list[Active]:
     times: Array = np.ones(1)
     if rows.ndim > 1:
         for number, (axis, begin) in enumerate(zip(factor.axes, starts, strict=True)):
-            if number != place:
+            if number != dim:
                 runs = np.ones(axis.extent) if begin is None else lengths(begin, axis)
                 times = np.multiply.outer(times, runs).ravel()
-        rows = np.moveaxis(rows, place, -1).reshape(-1, rows.shape[place])
+        rows = np.moveaxis(rows, dim, -1).reshape(-1, rows.shape[dim])
     else:
         rows = rows.reshape(1, -1)
     if own is not None:

@@ -24,7 +24,7 @@ from fusionstitch.codegen.dots.tile import (
 from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.loops.axes import GroupAxes
 from fusionstitch.codegen.loops.groups import Group
-from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
+from fusionstitch.codegen.loops.nests import Nest, Role, form_nests
 from fusionstitch.codegen.loops.once import BLOCK_ROWS
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.loops.stream import Stream
@@ -148,8 +148,8 @@ def _hold(group: Group, axes: GroupAxes, rows: int, columns: int) -> Group:
 
 def _fits(group: Group, nest: Nest, dots: set[Stage]) -> bool:
     """Whether all dots are in the nest's loop, on tensor cores."""
-    placed = {*nest.products, *nest.placed(Place.DOT)}
-    return dots <= placed and not nest.placed(Place.CARRY) and suits_tensor(group, nest)
+    placed = {*nest.products, *nest.with_role(Role.DOT)}
+    return dots <= placed and not nest.with_role(Role.CARRY) and suits_tensor(group, nest)
 
 
 def _part(extent: int, most: int, tiles: int, device: Device) -> int:
@@ -176,7 +176,7 @@ def passes(nest: Nest) -> list[list[int]]:
         waits = any(
             degree(s.op, s.dims, s.inner, running) is None
             for s in nest.at(level)
-            if s not in nest.products and nest.place[s] not in (Place.ROW, Place.RESULT)
+            if s not in nest.products and nest.role[s] not in (Role.ROW, Role.RESULT)
         )
         if waits:
             found.append([level])
@@ -192,15 +192,15 @@ def running_in(nest: Nest, levels: Sequence[int]) -> Running:
     extrema = {
         s.op.id
         for s in inside
-        if nest.place[s] is Place.REDUCE
+        if nest.role[s] is Role.REDUCE
         and s.op.attrs.get("reducer") in EXTREMA
         and nest.level[s] == first
     }
     late = {
         s.op.id
         for s in inside
-        if nest.place[s] in (Place.REDUCE, Place.DOT)
-        or (nest.place[s] in (Place.ROW, Place.RESULT) and nest.level[s] > first)
+        if nest.role[s] in (Role.REDUCE, Role.DOT)
+        or (nest.role[s] in (Role.ROW, Role.RESULT) and nest.level[s] > first)
     }
     whole = {p.op.id for s in nest.stages for p, _ in s.reads}
     return Running(frozenset(extrema), frozenset(late - extrema), frozenset(whole))
@@ -211,7 +211,7 @@ def running_in(nest: Nest, levels: Sequence[int]) -> Running:
 
 def stream_tile(group: Group, nest: Nest) -> Tile:
     """The register tile of a streamed nest: 16 rows to a warp, a block of columns at a time."""
-    products, sums = nest.products, nest.placed(Place.DOT)
+    products, sums = nest.products, nest.with_role(Role.DOT)
     held = sum(results_per_row(group, nest, s) // 2 for s in sums)
     for stage in products:
         layout = layout_of(group, nest, stage)
@@ -235,7 +235,7 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
 
 def layouts_of(group: Group, nest: Nest) -> dict[Stage, Layout]:
     """How the columns' operand of each dot lies."""
-    dots = (s for s in nest.stages if s in nest.products or nest.place[s] is Place.DOT)
+    dots = (s for s in nest.stages if s in nest.products or nest.role[s] is Role.DOT)
     return {stage: layout_of(group, nest, stage) for stage in dots}
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fusionstitch.codegen.index_maps.index import Index
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
 from fusionstitch.codegen.loops.groups import Group
-from fusionstitch.codegen.loops.nests import Nest, Place
+from fusionstitch.codegen.loops.nests import Nest, Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.text.types import c_type, compute_bytes
 from fusionstitch.costmodel.devices import WARP
@@ -164,8 +164,8 @@ class Demand:
 
 def demand(group: Group, nest: Nest) -> Demand:
     """What the stages of a nest take."""
-    dots = [s for s in nest.stages if nest.place[s] is Place.DOT]
-    reduces = [s for s in nest.stages if nest.place[s] is Place.REDUCE]
+    dots = [s for s in nest.stages if nest.role[s] is Role.DOT]
+    reduces = [s for s in nest.stages if nest.role[s] is Role.REDUCE]
     return Demand(
         depths=tuple(group.inner_size(s) for s in nest.products),
         results=tuple(results_per_row(group, nest, s) for s in dots),
@@ -310,12 +310,12 @@ def suits_tensor(group: Group, nest: Nest) -> bool:
     if not TENSOR_DEPTH <= inner <= (inner if group.streamed else longest):
         return False
     for stage in nest.stages:
-        if stage.op.opcode == "dot" and nest.place[stage] is not Place.REDUCE:
+        if stage.op.opcode == "dot" and nest.role[stage] is not Role.REDUCE:
             floats = all(c_type(o.dtype).compute == "float" for o in (stage.op, *stage.op.operands))
             exact = stage.op.attrs.get("precision") == "highest"
             if not floats or exact or row_operand(group, nest, stage) is None:
                 return False
-    return bool(nest.products) or Place.DOT in nest.place.values()
+    return bool(nest.products) or Role.DOT in nest.role.values()
 
 
 def row_operand(group: Group, nest: Nest, dot: Stage) -> int | None:
@@ -383,9 +383,9 @@ def _tensor_cost(need: Demand, tile: Tile) -> float:
 
 def _loads_per_element(stage: Stage, nest: Nest) -> int:
     """Inputs that change with the row and the column of an element."""
-    if nest.place[stage] not in (Place.SWEEP, Place.REDUCE):
+    if nest.role[stage] not in (Role.SWEEP, Role.REDUCE):
         return 0
     along = {v for i in stage.inner for v in i.variables}
-    if nest.place[stage] is Place.SWEEP:
+    if nest.role[stage] is Role.SWEEP:
         along = {v for i in stage.dims for v in i.variables}
     return sum(any(along & i.variables for i in index) for _, index in stage.loads)

@@ -193,7 +193,7 @@ class _Walk:
     #: where the walk is, from the outermost frame on, the same as frames and numbers, and where
     #: accesses were
     way: tuple[Spot, ...] = ()
-    place: tuple[int, ...] = ()
+    position: tuple[int, ...] = ()
     ways: dict[Access, dict[tuple[int, ...], tuple[Spot, ...]]] = field(default_factory=dict)
     #: what is missing, where a walk goes on as if it were there
     found: list[Missing] | None = None
@@ -208,7 +208,7 @@ class _Walk:
     left: Pending = NOTHING
 
     def body(self, body: Body, pending: Pending, here: Alike) -> Pending:
-        frame, way, place = self.frame, self.way, self.place
+        frame, way, position = self.frame, self.way, self.position
         added = self.placing.added_to(body) if self.placing else _NO_BARRIERS
         self.known.around[id(body)] = self.inside
         befores: list[Before] = []
@@ -228,7 +228,7 @@ class _Walk:
                 continue
             if self.placing is not None:
                 self.way = (*way, Spot(body, number, now.here))
-                self.place = (*place, id(body), number)
+                self.position = (*position, id(body), number)
             try:
                 pending, here = self.statement(one, met, now.here), now.here
             except Missing as missing:
@@ -244,7 +244,7 @@ class _Walk:
             if isinstance(one, (Skip, Leave)):  # the rest of the iteration is for the others
                 here &= self.agreement.alike(one.condition)
             number, now = number + 1, Before(pending, here)
-        self.frame, self.way, self.place = frame, way, place
+        self.frame, self.way, self.position = frame, way, position
         if number in added:
             return now.pending.after(added[number], self.clustered)
         return now.pending
@@ -281,8 +281,8 @@ class _Walk:
     def forget(self, frame: int) -> bool:
         """Forgets what is known of the statements around a frame; whether it is on this way."""
         calls = [call for call, inner in self.inner.items() if inner.forget(frame)]
-        for place in (frame, *calls):
-            self.known.forget(place)
+        for position in (frame, *calls):
+            self.known.forget(position)
         return bool(calls) or frame in self.known.around
 
     def within(self, one: Statement, pending: Pending, here: Alike) -> Pending:
@@ -343,7 +343,7 @@ class _Walk:
         return pending.and_then(event)
 
     def note_way(self, access: Access) -> None:
-        self.ways.setdefault(access, {})[self.place] = self.way
+        self.ways.setdefault(access, {})[self.position] = self.way
 
     def read(self, exprs: list[Expr], pending: Pending, at: Statement) -> Pending:
         for event in filter(self._counts, self.accesses.reads(exprs)):

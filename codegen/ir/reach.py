@@ -55,10 +55,10 @@ class Reach:
         """The first block that waits for ever."""
         run = _Run(self, held=-1)
         run.go_on()
-        for block, place in enumerate(run.places):
-            if place < len(self.syncs[block]):
-                counter, _ = self.syncs[block][place]
-                return Stuck(block, self.blocks[block][place], run.counts[counter])
+        for block, at in enumerate(run.at):
+            if at < len(self.syncs[block]):
+                counter, _ = self.syncs[block][at]
+                return Stuck(block, self.blocks[block][at], run.counts[counter])
         return None
 
     def without(self, block: int, arrivals: int) -> np.ndarray:
@@ -78,7 +78,7 @@ class _Run:
 
     def __init__(self, reach: Reach, held: int):
         self.syncs, self.held = reach.syncs, held
-        self.places = [0] * len(self.syncs)
+        self.at = [0] * len(self.syncs)
         self.counts = [0] * reach.counters
         #: by counter, the values that blocks wait for, the least first
         self.waiting: list[list[tuple[int, int]]] = [[] for _ in range(reach.counters)]
@@ -88,22 +88,22 @@ class _Run:
         """Has all blocks go on as far as they come, and says how far that is."""
         while self.ready:
             self._run(self.ready.popleft())
-        return np.array(self.places, np.int32)
+        return np.array(self.at, np.int32)
 
     def arrive(self) -> bool:
         """Has the block that is held arrive; False if it does not stand before that."""
-        syncs, place = self.syncs[self.held], self.places[self.held]
-        if place == len(syncs) or syncs[place][1] is not None:
+        syncs, at = self.syncs[self.held], self.at[self.held]
+        if at == len(syncs) or syncs[at][1] is not None:
             return False
-        self._count(syncs[place][0])
-        self.places[self.held] += 1
+        self._count(syncs[at][0])
+        self.at[self.held] += 1
         self.ready.append(self.held)
         return True
 
     def _run(self, block: int) -> None:
-        syncs, place = self.syncs[block], self.places[block]
-        while place < len(syncs):
-            counter, value = syncs[place]
+        syncs, at = self.syncs[block], self.at[block]
+        while at < len(syncs):
+            counter, value = syncs[at]
             if value is None:
                 if block == self.held:
                     break
@@ -111,8 +111,8 @@ class _Run:
             elif self.counts[counter] < value:
                 heappush(self.waiting[counter], (value, block))
                 break
-            place += 1
-        self.places[block] = place
+            at += 1
+        self.at[block] = at
 
     def _count(self, counter: int) -> None:
         self.counts[counter] += 1

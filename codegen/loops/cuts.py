@@ -31,7 +31,7 @@ class Cut:
     output: Op
     ops: tuple[Op, ...]
 
-    def place(self, index: Indices, value: Op) -> tuple[Index, tuple[Guard, ...]]:
+    def address(self, index: Indices, value: Op) -> tuple[Index, tuple[Guard, ...]]:
         """The address in the output of element `index` of the `value`, if the guards hold; else it
         is none of the output's."""
         guards: list[Guard] = []
@@ -104,7 +104,7 @@ def _stands_on(value: Op, stored: Container[int]) -> tuple[bool, bool]:
 
 
 def _sliced(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:
-    place: list[Index] = []
+    moved: list[Index] = []
     guards: list[Guard] = []
     for i, n, start, stride in zip(
         index, op.dims, op.attrs["start"], op.attrs["stride"], strict=True
@@ -113,8 +113,8 @@ def _sliced(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:
             guards.append(within(i, start, start + n))
         else:
             guards.append(Guard(i - start, 0, (n - 1) * stride + 1, stride))
-        place.append((i - start) // stride if n > 1 else Index())
-    return tuple(place), guards
+        moved.append((i - start) // stride if n > 1 else Index())
+    return tuple(moved), guards
 
 
 def _regrouped(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:

@@ -29,7 +29,7 @@ class Piece:
     axis: int
     start: int
 
-    def place(self, index: Indices, value: Op) -> tuple[Index, tuple[Guard, ...]]:
+    def address(self, index: Indices, value: Op) -> tuple[Index, tuple[Guard, ...]]:
         """The address in the output of element `index` of the `value`; all of them have one."""
         if value is not self.operand:
             index = delinearize(linearize(index, value.dims), self.operand.dims)

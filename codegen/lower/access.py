@@ -40,12 +40,12 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import Raw, VectorOf, computed, stored
 from fusionstitch.codegen.loops.digits import Digits
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.context import Context
 from fusionstitch.codegen.lower.edges import EDGES, edge_of
 from fusionstitch.codegen.lower.guards import holds
-from fusionstitch.codegen.lower.known import Known, Located, Placed, Sources
+from fusionstitch.codegen.lower.known import AtDepth, Known, Located, Sources
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.schedule.walk import POINT, TILE
@@ -94,7 +94,7 @@ class Access:
         }
         self.digits = Digits(group.group, self.nest, group.points)
         #: whether the rows are walked from the last one on
-        self.turned = group.backward and bool(self.nest.placed(Place.CARRY))
+        self.turned = group.backward and bool(self.nest.with_role(Role.CARRY))
         #: what the variables are called in which places were decided (codegen/schedule/walk.py)
         self.names = {TILE: site.tile}
         self.vector: Vector | None = None
@@ -173,7 +173,7 @@ class Access:
         if self.stores(stage):
             self._store_parts(op, index, value, condition)
         for cut in stage.cuts:
-            address, guards = cut.place(index, op)
+            address, guards = cut.address(index, op)
             inside = all_of([condition, holds(guards) if guards else None])
             lane = {self.vector.lane} if self.vector else set()
             whole = not any(lane & guard.index.variables for guard in guards)
@@ -204,15 +204,15 @@ class Access:
         value = as_stored(op, value)
         base = self.vector.base(address) if self.vector and whole else None
         stores: list[Store] = []
-        for place in buffers:
+        for buffer in buffers:
             if base is None or self.vector is None:
-                stores.append(Store(place, Integer(address), value, self._copies(place)))
+                stores.append(Store(buffer, Integer(address), value, self._copies(buffer)))
                 continue
-            values = self.writer.name(f"{place}_vector")
+            values = self.writer.name(f"{buffer}_vector")
             vector = Array(VectorOf(stored(op.dtype), self.vector.width), values)
             self.writer.add(vector, self.vector.depth)
             self.writer.add(Assign(Element(Name(values), Name(self.vector.lane.name)), value))
-            store = StoreVector(place, Integer(base), values, condition, self._copies(place))
+            store = StoreVector(buffer, Integer(base), values, condition, self._copies(buffer))
             self.pending.append(store)
         return stores
 
@@ -220,8 +220,8 @@ class Access:
         """Writes a value to where it is a part of a larger array."""
         for part in self.memory.parts.get(op.id, ()):
             at = [i + start for i, start in zip(index, part.starts, strict=True)]
-            place = Integer(linearize(at, part.dims))
-            store = Store(part.buffer, place, as_stored(op, value), self._copies(part.buffer))
+            address = Integer(linearize(at, part.dims))
+            store = Store(part.buffer, address, as_stored(op, value), self._copies(part.buffer))
             self._guarded_stores(condition, [store])
 
     def _copies(self, buffer: str) -> int:
@@ -235,7 +235,7 @@ class Access:
             for store in stores:
                 self.writer.add(store)
 
-    def stored(self, op: Op, index: Indices) -> Placed | None:
+    def stored(self, op: Op, index: Indices) -> AtDepth | None:
         """How to read `op` at `index`, if it need not be computed here."""
         edge = edge_of(self, op)
         return edge.read(self, op, index) if edge else None

@@ -42,7 +42,7 @@ class RowElements:
                     writer.add(Assign(element(array, rows.row), value))
             with rows.loop(rows.step), rows.columns(guarded=False), rows.rows(once):
                 term = rows.values.accumulated(dot.op, index, inner)
-                writer.add(Assign(element(name, rows.place()), term, "+"))
+                writer.add(Assign(element(name, rows.element_index()), term, "+"))
 
     @contextmanager
     def _depth(self, dot: Stage) -> Iterator[Indices]:
@@ -72,9 +72,9 @@ class LaneSums:
             free = rows.bind_results(stage)
             with rows.loop(free), rows.rows(weights):
                 rows.know_elements()
-                value = rows.values.accumulated(stage.op, *rows.digits.place(stage))
-                place = rows.row * self.size(stage) + free
-                rows.writer.add(Assign(element(partial, place), value, "+"))
+                value = rows.values.accumulated(stage.op, *rows.digits.indices(stage))
+                at = rows.row * self.size(stage) + free
+                rows.writer.add(Assign(element(partial, at), value, "+"))
 
     def add_step(self, results: Mapping[Stage, str], weights: Mapping[Key, str]) -> None:
         """Nothing: columns are added one by one."""

@@ -52,15 +52,15 @@ class TensorElements:
         block = variable(rows.writer.name("k"), -(-depth // (tile.together * tile.shares)))
         with rows.loop(block, rows.walk.depth[dot]):
             part = block * tile.shares + rows.share
-            place = (part * tile.lanes + rows.member) * tile.run + rows.near
+            summed = (part * tile.lanes + rows.member) * tile.run + rows.near
             first = side_of_rows(rows, dot)
-            left = operand(rows, dot, first, rows.row, place, depth)
+            left = operand(rows, dot, first, rows.row, summed, depth)
             half = variable(rows.writer.name("half"), tile.run // 2)
             with rows.loop(rows.step):
                 # the column that a lane loads for its warp is that of its group
                 column = (rows.step * TENSOR_COLUMNS + rows.four) * tile.lot + rows.next
                 bind_read_column(rows, column)
-                right = operand(rows, dot, 1 - first, rows.next, place, depth)
+                right = operand(rows, dot, 1 - first, rows.next, summed, depth)
                 with rows.loop(half), rows.loop(rows.next):
                     function = MMA if started else MMA_FIRST
                     top = rows.step * tile.pairs * tile.lot + rows.next
@@ -107,7 +107,7 @@ class TensorSums:
         name = rows.array(dot.op.operands[side], "_part", 2, NONE if beyond else None)
         with rows.loop(rows.pair):
             column = render(rows.column)
-            writer.let(INT, column, Integer(rows.column_place()))
+            writer.let(INT, column, Integer(rows.column_index()))
             writer.declare(column)
             rows.digits.bind_column(rows.column)
             free = writer.declare(rows.result)

@@ -46,13 +46,13 @@ class WordElements:
             upper = block * layout.words
             lower = upper + blocks * layout.words
             column = (lot * TENSOR_COLUMNS + rows.four) * layout.stride
-            place = column + (block * tile.lanes + rows.member) * layout.width
+            offset = column + (block * tile.lanes + rows.member) * layout.width
             arguments = (
                 pointer_at(Name(name), lot * 2),
                 pointer_at(Name(name), lot * 2 + tile.steps),
                 pointer_at(Name(words), upper),
                 pointer_at(Name(words), lower),
-                pointer_at(Name(self.blocks.places[dot]), place),
+                pointer_at(Name(self.blocks.arrays[dot]), offset),
             )
             rows.writer.add(Call(MMA_ALONG, (stored(layout.element), layout.words), arguments))
 
@@ -122,7 +122,7 @@ class WordSums:
         half = variable(rows.writer.name("half"), STEP_COLUMNS // each)
         with rows.loop(half), rows.loop(lots):
             column = rows.step * STEP_COLUMNS + half * each + rows.member * 2
-            place = column * layout.stride + (lots * TENSOR_GROUPS + rows.four) * layout.width
+            offset = column * layout.stride + (lots * TENSOR_GROUPS + rows.four) * layout.width
             top = lots * layout.width * 2
             upper = half * 2
             lower = upper + (rows.tile.pairs if floats else rows.tile.pairs // 2)
@@ -131,7 +131,7 @@ class WordSums:
                 pointer_at(Name(partial), top + held),
                 pointer_at(Name(words), upper),
                 pointer_at(Name(words), lower),
-                pointer_at(Name(self.blocks.places[dot]), place),
+                pointer_at(Name(self.blocks.arrays[dot]), offset),
             )
             given = stored(layout.element), layout.words, layout.stride
             rows.writer.add(Call(MMA_ACROSS, given, arguments))

@@ -15,7 +15,7 @@ from fusionstitch.codegen.ir.types import IndexType, computed
 from fusionstitch.hlo.graph import Op
 
 #: A value, and the depth of the block from which on it is known.
-Placed = tuple[Expr, int]
+AtDepth = tuple[Expr, int]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Sources(Protocol):
 
     owned: frozenset[int]
 
-    def stored(self, op: Op, index: Indices) -> Placed | None:
+    def stored(self, op: Op, index: Indices) -> AtDepth | None:
         """What reads a value, and the depth from which on it may be read; None if it is computed
         here."""
 
@@ -71,7 +71,7 @@ class Known:
     label: Callable[[Op], str]
     int_: IndexType
 
-    def keep(self, op: Op, index: Indices, value: Expr, depth: int) -> Placed:
+    def keep(self, op: Op, index: Indices, value: Expr, depth: int) -> AtDepth:
         """Names a value of `op`, which is known from `depth` on."""
         name = self.writer.name(self.label(op))
         self.writer.let(computed(op.dtype), name, value, depth)
@@ -86,7 +86,7 @@ class Known:
         self.writer.chain[depth].memo[key] = Name(name)
         return name
 
-    def counted(self, op: Op) -> Placed | None:
+    def counted(self, op: Op) -> AtDepth | None:
         """The number of an iteration, if that is what `op` is."""
         counts = annotations_of(op).counts
         if counts is None:

@@ -95,7 +95,7 @@ class Nearest:
 
     def _is_loaded(self, op: Op, index: Indices) -> bool:
         while True:
-            if any(not place.name for i in index for place in i.fetched):
+            if any(not fetched.name for i in index for fetched in i.fetched):
                 return False
             if self.sources.located(op, index):
                 return True

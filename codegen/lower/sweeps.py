@@ -37,7 +37,7 @@ from fusionstitch.codegen.ir.statements import (
     unrolled,
 )
 from fusionstitch.codegen.ir.types import INT, Record, Scalar, computed
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.sums import functor_of, start_of
@@ -97,20 +97,20 @@ class Sweeps:
         stages = self.nest.at(level)
         known: list[tuple[Stage, Expr]] = []
         for stage in stages:
-            if self.nest.place[stage] is Place.ROW:
+            if self.nest.role[stage] is Role.ROW:
                 value = self.values.computed(stage.op, self.digits.index(stage))[0]
                 self.writer.block.memo[stage.op.id, self.digits.index(stage)] = value
                 known.append((stage, value))
         for stage, value in known:
             self.access.store(stage, value, [self.first, self.live])
-        sweep = [s for s in stages if self.nest.place[s] is not Place.ROW]
+        sweep = [s for s in stages if self.nest.role[s] is not Role.ROW]
         if not sweep:
             return
         # the other threads wait for the sums of a row, nobody for those of its columns
-        sweep.sort(key=lambda s: self.nest.place[s] is Place.CARRY)
+        sweep.sort(key=lambda s: self.nest.role[s] is Role.CARRY)
         totals: dict[Stage, str] = {}
         for stage in sweep:
-            if self.nest.place[stage] is Place.REDUCE:
+            if self.nest.role[stage] is Role.REDUCE:
                 totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
                 start = Let(self.compute(stage), totals[stage], start_of(stage), changes=True)
                 self.writer.add(start)
@@ -205,7 +205,7 @@ class Sweeps:
         stores: list[tuple[Stage, Expr]] = []
         for stage in stages:
             if stage in totals:
-                term = self.values.accumulated(stage.op, *self.digits.place(stage))
+                term = self.values.accumulated(stage.op, *self.digits.indices(stage))
                 total = totals[stage]
                 if stage.op.opcode == "dot":
                     self.writer.add(Assign(total, term, "+"))

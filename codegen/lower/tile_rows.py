@@ -122,18 +122,18 @@ class TileRows:
             self.writer.let(INT, render(self.column), column)
             self.writer.declare(render(self.column))
 
-    def row_place(self) -> Index:
+    def row_index(self) -> Index:
         """The row of the nest, which may lie beyond the last."""
         return self.tile.row_of(self.unit, self.four, self.row)
 
     def bind_row(self) -> None:
         """Binds the row axes to the current row: of those beyond the last, to the last."""
-        place = row = self.row_place()
+        index = row = self.row_index()
         if self.limit:
             name = self.writer.name("row")
-            clamped = least(self.int, Integer(place), infix("-", self.limit, 1))
+            clamped = least(self.int, Integer(index), infix("-", self.limit, 1))
             self.clamped = Let(self.int, name, clamped)
-            self.row_live = infix("<", Integer(place), self.limit)
+            self.row_live = infix("<", Integer(index), self.limit)
             row = self.row_name = variable(name, self.plan.rows)
         self.access.bind_rows(row, self.access.position(row, 1))
 
@@ -202,30 +202,30 @@ class TileRows:
         if tile.steps == 1 and not guarded:
             guard = None
         if tile.steps > 1:
-            place: Expr = Integer(self.column_place())
+            index: Expr = Integer(self.column_index())
             if beyond and not guarded:
-                guard, place = None, least(INT, place, inner - 1)
-            self.writer.let(INT, name, place)
+                guard, index = None, least(INT, index, inner - 1)
+            self.writer.let(INT, name, index)
             self.writer.declare(name)
         self.digits.bind_column(self.column)
         with self.guarded(guard):
             yield
 
-    # ---- places ---------------------------------------------------------------------------------
+    # ---- indices --------------------------------------------------------------------------------
 
-    def column_place(self) -> Index:
+    def column_index(self) -> Index:
         """The lane's column in the current step, which may lie beyond the last."""
         near = self.next
         return self.tile.column_of(self.column_block, self.step, self.member, self.pair, near)
 
-    def place(self) -> Index:
-        """The place in an array over rows and steps of the current element."""
+    def element_index(self) -> Index:
+        """The index of the current element in an array over rows and steps."""
         step = self.step * self.tile.pairs + self.pair
         return self.row * self.tile.steps + step * self.tile.lot + self.next
 
-    def place_in_step(self) -> Index:
-        """The place in an array over one step of the current element: a streamed row's lie
-        together."""
+    def step_index(self) -> Index:
+        """The index of the current element in an array over one step. Elements of a streamed row
+        are adjacent in it."""
         if self.tile.columns:
             return self.row * self.tile.pairs + self.pair
         return self.pair * self.tile.rows + self.row
@@ -233,7 +233,7 @@ class TileRows:
     def know_elements(self) -> None:
         """Makes the elements in registers known in the current frame."""
         for (op, at), name in self.element_arrays.items():
-            self.writer.block.memo[op.id, at] = element(name, self.place())
+            self.writer.block.memo[op.id, at] = element(name, self.element_index())
 
     def array(self, op: Op, ending: str, size: int, start: Expr | None = None) -> str:
         """Declares an array of `size` values, all `start` if that is given."""

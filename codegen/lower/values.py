@@ -48,7 +48,7 @@ from fusionstitch.codegen.ir.statements import Array, Assign, Group, If
 from fusionstitch.codegen.ir.types import computed, stored
 from fusionstitch.codegen.loops.stages import body_reads
 from fusionstitch.codegen.lower.guards import holds
-from fusionstitch.codegen.lower.known import Known, Placed, Sources
+from fusionstitch.codegen.lower.known import AtDepth, Known, Sources
 from fusionstitch.codegen.lower.pads import OFTEN, Nearest
 from fusionstitch.codegen.lower.selected import Selection
 from fusionstitch.codegen.rewrite.extents import inner_extents
@@ -60,7 +60,7 @@ from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: What gives a value after it has been sent each value that it asks for.
-Task = Generator[tuple[Op, Indices], Any, Placed]
+Task = Generator[tuple[Op, Indices], Any, AtDepth]
 #: Values that are computed for one at most, those included that it is made of; what only moves them
 #: takes no text. An op inlined at many places is written at each: a scan over 50 elements by halves
 #: has 90 ops and thousands of values, whose text takes compilers as long as that of as many ops
@@ -92,27 +92,27 @@ class Values:
         self.written = 0
 
     def value(self, op: Op, index: Indices) -> Expr:
-        return self.placed(op, index)[0]
+        return self.at_depth(op, index)[0]
 
-    def placed(self, op: Op, index: Indices) -> Placed:
+    def at_depth(self, op: Op, index: Indices) -> AtDepth:
         """The value of `op` at `index`, from a register, from memory, or computed."""
-        return self._done(self._placing(op, index))
+        return self._done(self._finding(op, index))
 
-    def computed(self, op: Op, index: Indices) -> Placed:
+    def computed(self, op: Op, index: Indices) -> AtDepth:
         """The value computed here, whether or not it is also stored somewhere."""
         return self._done(self._computing(op, index))
 
-    def _done(self, task: Task) -> Placed:
+    def _done(self, task: Task) -> AtDepth:
         """What `task` gives, once what it waits for is done: a stack of our own, since chains of
         ops are longer than Python's."""
         waiting = [task]
         most = self.written + MOST_VALUES
-        given: Placed | None = None
+        given: AtDepth | None = None
         raised: Exception | None = None
         while True:
             try:
                 wanted = waiting[-1].throw(raised) if raised else waiting[-1].send(given)
-                waiting.append(self._placing(*wanted))
+                waiting.append(self._finding(*wanted))
                 if self.written > most:
                     raise CodegenError(TOO_LONG)
                 given = raised = None
@@ -128,23 +128,23 @@ class Values:
                 assert given is not None
                 return given
 
-    def _placing(self, op: Op, index: Indices) -> Task:
+    def _finding(self, op: Op, index: Indices) -> Task:
         found = self.writer.find((op.id, index))
         if found is not None:
             return found
         if any(i.fetched for i in index):
-            places: list[Fetched] = []
+            fetches: list[Fetched] = []
 
-            def noted(place: Fetched) -> Fetched:
-                places.append(place)
-                return place
+            def noted(fetched: Fetched) -> Fetched:
+                fetches.append(fetched)
+                return fetched
 
             for i in index:
                 replaced(i, noted)
-            for place in places:
-                if not place.name and self.writer.find(place) is None:
-                    yield place.op, place.at
-                    self._fetched(place)
+            for fetched in fetches:
+                if not fetched.name and self.writer.find(fetched) is None:
+                    yield fetched.op, fetched.at
+                    self._fetched(fetched)
             named = self.named(index)
             if named != index:
                 value, depth = yield op, named
@@ -161,19 +161,17 @@ class Values:
         """`index` with every integer it depends on printed, and known by name."""
         return tuple(replaced(i, self._fetched) for i in index)
 
-    def _fetched(self, place: Fetched) -> Fetched:
-        if place.name:
-            return place
-        found = self.writer.find(place)
+    def _fetched(self, fetched: Fetched) -> Fetched:
+        if fetched.name:
+            return fetched
+        found = self.writer.find(fetched)
         if found is None:
-            value, depth = self.placed(place.op, place.at)
-            value = clamped(value, place.op.dtype, place.extent - 1)
-            return replace(
-                place,
-                name=self.known.integer(place, f"{self.known.label(place.op)}_index", value, depth),
-            )
+            value, depth = self.at_depth(fetched.op, fetched.at)
+            value = clamped(value, fetched.op.dtype, fetched.extent - 1)
+            wanted = f"{self.known.label(fetched.op)}_index"
+            return replace(fetched, name=self.known.integer(fetched, wanted, value, depth))
         assert isinstance(found[0], Name)
-        return replace(place, name=found[0].name)
+        return replace(fetched, name=found[0].name)
 
     def _computing(self, op: Op, index: Indices) -> Task:
         if op.opcode == "constant":
@@ -198,7 +196,7 @@ class Values:
             value, depth = yield rotated[0], index
             rotation_of = apply(ROTATE_LEFT, value, number(rotated[1]))
             return self.known.keep(op, index, rotation_of, depth)
-        args: list[Placed] = []
+        args: list[AtDepth] = []
         for read in reads(op, index):
             args.append((yield op.operands[read.operand], read.index))
         numerics = "fast" if op.opcode in self.approximate else self.numerics
@@ -218,11 +216,11 @@ class Values:
         return self._done(self._adding(op, dims, inner))[0]
 
     def _adding(self, op: Op, dims: Indices, inner: Indices) -> Task:
-        placed: list[Placed] = []
+        pairs: list[AtDepth] = []
         for read in body_reads(op, dims, inner):
-            placed.append((yield read))
-        depth = max(d for _, d in placed)
-        terms = [value for value, _ in placed]
+            pairs.append((yield read))
+        depth = max(d for _, d in pairs)
+        terms = [value for value, _ in pairs]
         if op.opcode == "reduce":
             return terms[0], depth
         compute = computed(op.dtype)
@@ -241,14 +239,14 @@ class Values:
             total = apply(JOIN, init[0], total, template=(joins(op)[1],))
         return _rounded(total, op.dtype) if is_rounded(op, self.numerics) else total
 
-    def _init(self, op: Op) -> Placed | None:
+    def _init(self, op: Op) -> AtDepth | None:
         """What a reduction starts from, if its terms alone do not give its result."""
         if op.opcode == "dot" or isinstance(op.attrs["reducer"], Monoid):
             return None
-        init = self.placed(op.operands[len(op.operands) // 2], ())
+        init = self.at_depth(op.operands[len(op.operands) // 2], ())
         return None if init[0] == Number(joins(op)[0]) else init
 
-    def _constant(self, op: Op, index: Indices) -> Placed:
+    def _constant(self, op: Op, index: Indices) -> AtDepth:
         if op.id not in self.tables:
             return Number(literal(op.attrs["value"].flat[0], op.dtype)), 0
         depth = self.known.depth_of(index)
@@ -309,10 +307,10 @@ class Values:
     def _unrolled(self, op: Op, index: Indices) -> Task:
         """A reduction over very few elements, written out."""
         steps = itertools.product(*(range(extent) for extent in inner_extents(op)))
-        placed: list[Placed] = []
+        pairs: list[AtDepth] = []
         for step in steps:
-            placed.append((yield from self._adding(op, index, tuple(map(constant, step)))))
-        terms = [value for value, _ in placed]
+            pairs.append((yield from self._adding(op, index, tuple(map(constant, step)))))
+        terms = [value for value, _ in pairs]
         if op.opcode == "dot":
             total = terms[0] if len(terms) == 1 else infix("+", *terms)
         else:
@@ -323,8 +321,8 @@ class Values:
             for term in terms[1:]:
                 total = apply(JOIN, total, term, template=(functor,))
         if init := self._init(op):
-            placed.append(init)
-        depth = max(d for _, d in placed)
+            pairs.append(init)
+        depth = max(d for _, d in pairs)
         return self.known.keep(op, index, self.finished(op, total), depth)
 
 

@@ -15,7 +15,7 @@ from functools import partial
 
 from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.loops.dominance import DominanceTree
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.memory.exchange_scratch import ExchangeBuffer, exchange_buffers
 from fusionstitch.codegen.memory.shared import SharedPlan, SharedRequest, Slot, plan_shared
@@ -154,7 +154,7 @@ def _in_place_takers(
             if (
                 stage in wanted
                 and stage not in takers.values()
-                and nest.nest.place[stage] is Place.SWEEP
+                and nest.nest.role[stage] is Role.SWEEP
                 and nest.nest.level[stage] == last
                 and group.group.in_block(stage) == own
             ):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.dots.tile import Tile
 from fusionstitch.codegen.loops.groups import Group
-from fusionstitch.codegen.loops.nests import Nest, Place
+from fusionstitch.codegen.loops.nests import Nest, Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.schedule import (
     RESIDENT_THREADS,
@@ -124,7 +124,7 @@ def elements(group: Group) -> int:
 
 def keeps_and_carries(group: Group, nest: Nest) -> bool:
     """True if threads keep parts of long rows while they carry sums of their columns."""
-    both = nest.placed(Place.CARRY) and nest.placed(Place.REDUCE)
+    both = nest.with_role(Role.CARRY) and nest.with_role(Role.REDUCE)
     return bool(both) and group.axes.size(nest.inner) >= LONG_ROW
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from fusionstitch.codegen.loops.groups import Group
-from fusionstitch.codegen.loops.nests import CACHE_STEPS, Nest, Place
+from fusionstitch.codegen.loops.nests import CACHE_STEPS, Nest, Role
 from fusionstitch.codegen.rewrite.extents import is_strided, reduced_size
 from fusionstitch.codegen.schedule.tuning import Tuning, power_of_two
 from fusionstitch.costmodel.devices import Device
@@ -43,7 +43,7 @@ def cluster_of(
     threads = 0
     if _enough(groups[0].tiles, device):
         threads = _filling_threads(groups[0].tiles, row, device)
-        sweeps = {nest.level[s] for s in nest.stages if nest.place[s] is not Place.ROW}
+        sweeps = {nest.level[s] for s in nest.stages if nest.role[s] is not Role.ROW}
         if len(sweeps) > 1:
             threads = max(threads, _keeping_threads(row, element_bytes(groups[0], nest), device))
     block = tuning.block or max(LEAST_CLUSTER_BLOCK, threads // limit)
@@ -107,10 +107,10 @@ def can_share(group: Group, nests: Sequence[Nest]) -> bool:
     if len(nests) > 1 or group.held is not None or group.streamed:
         return False
     nest = nests[0]
-    summed = nest.placed(Place.REDUCE)
+    summed = nest.with_role(Role.REDUCE)
     return (
         bool(summed)
-        and set(nest.place.values()) <= {Place.REDUCE, Place.SWEEP, Place.ROW}
+        and set(nest.role.values()) <= {Role.REDUCE, Role.SWEEP, Role.ROW}
         and not nest.tiled
         and not nest.in_order
         and group.axes.size(nest.rows) == 1

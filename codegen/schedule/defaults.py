@@ -14,7 +14,7 @@ from fusionstitch.codegen.dots.streams import stream_tile
 from fusionstitch.codegen.dots.tile import TENSOR_ROWS, Tile, choose_tile
 from fusionstitch.codegen.loops.coalescing import line_costs
 from fusionstitch.codegen.loops.groups import COALESCED, Group, shared_bytes
-from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
+from fusionstitch.codegen.loops.nests import Nest, Role, form_nests
 from fusionstitch.codegen.loops.phases import Overwrites, phases
 from fusionstitch.codegen.rewrite.extents import reduced_size
 from fusionstitch.codegen.schedule.choice import (
@@ -121,7 +121,7 @@ def _block_of(group: Group, nests: Sequence[Nest]) -> int:
         return _tile_block(group)
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
-        if nest.placed(Place.CARRY):
+        if nest.with_role(Role.CARRY):
             keeps = keeps_and_carries(group, nest)
             team = max(DEFAULT_BLOCK, _keeping_team(nest, inner, most))
             block = max(block, team if keeps else SUMMING_BLOCK)
@@ -154,7 +154,7 @@ def strided(nest: Nest) -> bool:
     """True if the nest's reductions run over other than the minor-most dim of what they read, and
     lanes do not carry them."""
     for stage in nest.stages:
-        if stage.op.opcode == "reduce" and nest.place[stage] is not Place.CARRY:
+        if stage.op.opcode == "reduce" and nest.role[stage] is not Role.CARRY:
             return stage.in_columns
     return False
 
@@ -209,7 +209,7 @@ def group_choice(
 ) -> GroupChoice:
     """The choice for a group in a phase with so many `alike`, itself counted, that fill the device
     together; `cluster` blocks share its rows."""
-    carries = any(nest.placed(Place.CARRY) for nest in nests)
+    carries = any(nest.with_role(Role.CARRY) for nest in nests)
     points = 1
     if not (carries or group.streamed or cluster > 1):
         points = tuning.points(points_of(group, nests, block, device, alike))
@@ -254,7 +254,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
         least = COALESCED  # rows lie along the lanes: give a warp neighbours
     # elementwise tiles leave each thread a vector of elements
     target = block if any(n.inner for n in nests) else block * VECTOR_ELEMENTS
-    longest = max((_size(group, n.inner) for n in nests if n.placed(Place.REDUCE)), default=0)
+    longest = max((_size(group, n.inner) for n in nests if n.with_role(Role.REDUCE)), default=0)
     if FULL_ROW < longest <= longest_kept(device) and _keeps_two(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
     if group.in_tiles and not group.is_flat:
@@ -285,7 +285,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
 
 def _keeps_two(group: Group, nests: Sequence[Nest], row: int) -> bool:
     """Whether a block has the registers for a long row and for the next one on its way."""
-    bytes_each = max(element_bytes(group, n) for n in nests if n.placed(Place.REDUCE))
+    bytes_each = max(element_bytes(group, n) for n in nests if n.with_role(Role.REDUCE))
     return 2 * row * bytes_each <= TWO_ROWS_BYTES
 
 
@@ -336,7 +336,7 @@ def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) 
     rows, inner = points * _size(group, nest.rows), _size(group, nest.inner)
     if inner == 1:
         return Teams(1)
-    if nest.placed(Place.CARRY):
+    if nest.with_role(Role.CARRY):
         return _carrying_team(nest, inner, block)
     if strided(nest):
         if rows >= block or inner <= 4:
@@ -362,7 +362,7 @@ def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) 
 def _carrying_team(nest: Nest, columns: int, block: int) -> Teams:
     """A row's threads where sums of columns are carried from row to row: as many as have something
     to do in most of their steps."""
-    if nest.placed(Place.REDUCE):
+    if nest.with_role(Role.REDUCE):
         return Teams(team_in(block, _keeping_team(nest, columns, block)))
     width = vector_elements(nest)
     team = min(block, power_of_two(-(-columns // width)))

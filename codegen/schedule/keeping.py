@@ -9,7 +9,7 @@ from fusionstitch.codegen.index_maps.index import Fetched, Index, Var, constant,
 from fusionstitch.codegen.index_maps.maps import Indices, in_range
 from fusionstitch.codegen.index_maps.vectors import aligned_base
 from fusionstitch.codegen.loops.digits import Digits
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage, body_reads, closure, inlined_reads
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.schedule.walk import ELEMENT, POINT, ROW, TILE, UNIT, Live
@@ -25,7 +25,7 @@ class Somewhere:
 
     def __init__(self, group: GroupPlan, nest: NestPlan, width: int) -> None:
         self.group, self.nest, self.width = group, nest, width
-        self.stages = [s for s in nest.nest.stages if nest.nest.place[s] is not Place.ROW]
+        self.stages = [s for s in nest.nest.stages if nest.nest.role[s] is not Role.ROW]
         self._body: dict[Stage, list[Key]] = {}
         self._below: dict[Key, list[Key]] = {}
 
@@ -49,7 +49,7 @@ class Somewhere:
         point = variable(TILE, group.tiles) * group.points + digits.point_of(row)
         if group.ragged:
             point = variable(POINT, group.grid_points)
-        turned = group.backward and self.nest.nest.placed(Place.CARRY)
+        turned = group.backward and self.nest.nest.with_role(Role.CARRY)
         digits.bind_rows(constant(rows - 1) - row if turned else row, point)
         digits.bind_column(self.column)
         return digits
@@ -83,7 +83,7 @@ class Somewhere:
         """What a stage reads at each step of its sweep."""
         found = self._body.get(stage)
         if found is None:
-            found = self._body[stage] = body_reads(stage.op, *self.digits.place(stage))
+            found = self._body[stage] = body_reads(stage.op, *self.digits.indices(stage))
         return found.copy()
 
     def below(self, key: Key) -> list[Key]:
@@ -125,7 +125,7 @@ class Somewhere:
 
     def _gives(self, stage: Stage) -> bool:
         """Whether others read a stage's elements."""
-        return self.nest.nest.place[stage] is Place.SWEEP and stage.op.id in self.whole
+        return self.nest.nest.role[stage] is Role.SWEEP and stage.op.id in self.whole
 
     def base(self, op: Op, at: Indices) -> Index | None:
         """Where the vector around an element of an input starts, if it is read as one."""
@@ -152,21 +152,21 @@ class Somewhere:
         waits = [s for s in self.nest.nest.stages if level[s] and _is_picking(s)]
         found: dict[Key, None] = {}
         for stage in sorted(waits, key=lambda s: level[s]):
-            for op, at in closure(stage.op, *self.digits.place(stage), self.whole)[0]:
-                places = [place for i in at for place in i.fetched]
+            for op, at in closure(stage.op, *self.digits.indices(stage), self.whole)[0]:
+                fetches = [fetched for i in at for fetched in i.fetched]
                 if op.opcode != "parameter" or not in_range(op, at):
                     continue
-                if places and not self.along(at):
-                    found |= {(op, at): None} if all(map(self._ready, places)) else {}
+                if fetches and not self.along(at):
+                    found |= {(op, at): None} if all(map(self._ready, fetches)) else {}
         return tuple(found)
 
-    def _ready(self, place: Fetched) -> bool:
+    def _ready(self, fetched: Fetched) -> bool:
         """Whether inputs alone decide a place."""
-        if place.op.opcode == "parameter":
+        if fetched.op.opcode == "parameter":
             return True
-        if place.op.id in self.whole or kind_of(place.op.opcode) in (Kind.REDUCTION, Kind.DOT):
+        if fetched.op.id in self.whole or kind_of(fetched.op.opcode) in (Kind.REDUCTION, Kind.DOT):
             return False
-        leaves, _ = closure(place.op, place.at, (), self.whole)
+        leaves, _ = closure(fetched.op, fetched.at, (), self.whole)
         return all(op.opcode == "parameter" for op, _ in leaves)
 
     def by_level(self) -> Iterator[tuple[Stage, int]]:

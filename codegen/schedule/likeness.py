@@ -104,11 +104,11 @@ class _Kind:
         digits.bind_rows(variable("row", nest.rows), variable("point", self.group.grid_points))
         digits.bind_column(variable("column", nest.inner))
         for stage in nest.nest.stages:
-            yield self.stages[stage], nest.nest.level[stage], nest.nest.place[stage]
+            yield self.stages[stage], nest.nest.level[stage], nest.nest.role[stage]
             for leaf in (*axes.leaves(stage), *axes.inner_leaves(stage)):
                 if leaf not in digits.of:
                     digits.bind([leaf], variable("depth", axes.extent(leaf)))
-            index, inner = digits.place(stage)
+            index, inner = digits.indices(stage)
             where = {
                 next(iter(own.variables)): here
                 for own, here in chain(

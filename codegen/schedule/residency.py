@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import barrier_us
@@ -158,7 +158,7 @@ def _paired_registers(nest: NestPlan) -> int:
 
 def _spare_registers(nest: NestPlan, plan: KernelPlan) -> int:
     """Registers beside a tile's values: addresses, and more where elements go to memory."""
-    elements = {s for s, place in nest.nest.place.items() if place is Place.SWEEP}
+    elements = {s for s, role in nest.nest.role.items() if role is Role.SWEEP}
     read = {
         producer
         for group in plan.groups

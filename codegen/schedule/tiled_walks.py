@@ -10,7 +10,7 @@ from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.index_maps.maps import Indices, in_range
 from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
-from fusionstitch.codegen.loops.nests import Nest, Place, result_axes
+from fusionstitch.codegen.loops.nests import Nest, Role, result_axes
 from fusionstitch.codegen.loops.stages import Stage, body_reads, inlined_reads
 from fusionstitch.codegen.schedule.registers import words_of
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
@@ -122,7 +122,7 @@ def _is_narrow(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage])
     if any(layout.element == "f32" for layout in layouts.values()):
         return False
     stored = (s for s in nest.nest.stages if s in wanted)
-    return all(c_type(s.op.dtype).bytes == 2 or nest.nest.place[s] is Place.REDUCE for s in stored)
+    return all(c_type(s.op.dtype).bytes == 2 or nest.nest.role[s] is Role.REDUCE for s in stored)
 
 
 # ---- values kept from sweep to sweep -------------------------------------------------------------
@@ -188,12 +188,12 @@ def _common(
         level = nest.nest.level[stage]
         if level not in levels:
             continue
-        if nest.nest.place[stage] is Place.DOT:
+        if nest.nest.role[stage] is Role.DOT:
             free = result_axes(group.group, nest.nest, stage)
             digits.bind(free, variable(RESULT, digits.axes.size(free)))
-        index, inner = digits.place(stage)
+        index, inner = digits.indices(stage)
         start: Key | None = None
-        if nest.nest.place[stage] is Place.SWEEP and stage.op.id in whole:
+        if nest.nest.role[stage] is Role.SWEEP and stage.op.id in whole:
             start = stage.op, index
             found.setdefault(start, set()).add(level)
         for key, user in reached(stage.op, index, inner, whole):
@@ -212,8 +212,8 @@ def _common(
 
 def swept(nest: Nest) -> list[Stage]:
     """The stages that sweeps along the rows compute, those given by dots left out."""
-    apart = (Place.ROW, Place.RESULT)
-    return [s for s in nest.stages if s not in nest.products and nest.place[s] not in apart]
+    apart = (Role.ROW, Role.RESULT)
+    return [s for s in nest.stages if s not in nest.products and nest.role[s] not in apart]
 
 
 def reached(

@@ -52,7 +52,7 @@ class Run:
     length: int = 1
     apart: int = 1
 
-    def place(self, row: Index, number: int) -> Index:
+    def row_of(self, row: Index, number: int) -> Index:
         """The row of number `number` of run `row`."""
         if self.length == 1:
             return row

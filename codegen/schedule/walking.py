@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from fusionstitch.codegen.index_maps.index import Index, variable
-from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
+from fusionstitch.codegen.loops.nests import CACHE_STEPS, Role
 from fusionstitch.codegen.schedule.keeping import Somewhere, first_common
 from fusionstitch.codegen.schedule.prefetch import late_inputs
 from fusionstitch.codegen.schedule.registers import row_registers, words_of
@@ -58,13 +58,13 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
         return Walk(width) if width > 1 else ONE_BY_ONE
     here = Somewhere(group, nest, width)
     vectors = -(-nest.inner // (nest.teams.threads * width))
-    carried = len(nest.nest.placed(Place.CARRY)) * vectors * width
+    carried = len(nest.nest.with_role(Role.CARRY)) * vectors * width
     room = row_registers(plan) - carried
     stride = row_stride(nest.teams, nest.rows, plan.block, group.ragged)
     held: tuple[Held, ...] = ()
     if _walks_ahead(nest, group, stride, vectors, width):
         held, room = _held(here, vectors * width, room)
-    sums_only = carried and stride and not nest.nest.placed(Place.REDUCE)
+    sums_only = carried and stride and not nest.nest.with_role(Role.REDUCE)
     short = nest.inner > 1 and nest.nest.levels > 1 and vectors * width <= CACHE_STEPS
     walk = Walk(
         width,
@@ -111,7 +111,7 @@ def _walks_ahead(nest: NestPlan, group: GroupPlan, stride: int, vectors: int, wi
     """True if threads visit several rows each, and wait for other threads at every one."""
     several = 0 < stride < nest.rows and not group.ragged
     fits = 1 < width <= vectors * width <= CACHE_STEPS
-    return several and fits and nest.teams.threads > 1 and bool(nest.nest.placed(Place.REDUCE))
+    return several and fits and nest.teams.threads > 1 and bool(nest.nest.with_role(Role.REDUCE))
 
 
 def _held(here: Somewhere, elements: int, room: int) -> tuple[tuple[Held, ...], int]:

@@ -112,4 +112,4 @@ def _nest(nest: Nest, axes: _Axes) -> Iterator[tuple[str, str]]:
     for level in range(nest.levels):
         for stage in nest.at(level):
             what = f"stage {stage.number} {label(stage.op)}"
-            yield f"sweep {level}", f"{nest.place[stage].value:7} {what}"
+            yield f"sweep {level}", f"{nest.role[stage].value:7} {what}"

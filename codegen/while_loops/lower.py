@@ -46,7 +46,7 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import LONG, IndexType, computed
 from fusionstitch.codegen.lower.access import as_computed, as_stored
-from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
+from fusionstitch.codegen.lower.known import AtDepth, Elementwise, Known
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, made_of
@@ -124,9 +124,9 @@ class Lowering(Elementwise):
         guard = If(infix("<", Name(row), count), Let(self.int, row, infix("+", first, THREAD)))
         with writer.nested(guard, pinned=True):
             writer.declare(row)
-            places = delinearize(variable(row, count), [n for _, n in self.rows.chosen])
-            for (axis, _), place in zip(self.rows.chosen, places, strict=True):
-                self.digits[axis] = place
+            digits = delinearize(variable(row, count), [n for _, n in self.rows.chosen])
+            for (axis, _), digit in zip(self.rows.chosen, digits, strict=True):
+                self.digits[axis] = digit
             for loop in self.flat.loops:
                 self.loop(loop)
             self.outputs()
@@ -334,12 +334,12 @@ class Lowering(Elementwise):
                     raise CodegenError(f"{inside.name} is replaced where an array decides.")
                 value = self.value(part.value, index)
                 if array:
-                    target = element(array, self.own_place(inside, at))
+                    target = element(array, self.own_index(inside, at))
                     yield all_of(conditions), Assign(target, value)
                 else:
                     buffer = self.memory.outputs[self.output_of(c)]
-                    place = Integer(linearize(at, inside.dims))
-                    yield all_of(conditions), Store(buffer, place, as_stored(inside, value))
+                    address = Integer(linearize(at, inside.dims))
+                    yield all_of(conditions), Store(buffer, address, as_stored(inside, value))
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -361,8 +361,8 @@ class Lowering(Elementwise):
                 raise CodegenError(f"A thread would write {math.prod(own)} elements of {op.name}.")
             for index in self.indices(op):
                 value = self.value(op, index)
-                place = Integer(linearize(index, op.dims))
-                stores.append(Store(name, place, as_stored(op, value)))
+                address = Integer(linearize(index, op.dims))
+                stores.append(Store(name, address, as_stored(op, value)))
             self.guarded(first, stores)
 
     def guarded(self, condition: Expr | None, stores: Sequence[Store | Assign]) -> None:
@@ -390,14 +390,14 @@ class Lowering(Elementwise):
 
     def value(self, op: Op, index: Indices) -> Expr:
         """An element, by name: carried values change before it is used."""
-        value, depth = self.values.placed(op, index)
+        value, depth = self.values.at_depth(op, index)
         if isinstance(value, (Name, Number)):
             return value
         return self.values.known.keep(op, index, value, depth)[0]
 
     # ---- sources of values -----------------------------------------------------------------------
 
-    def stored(self, op: Op, index: Indices) -> Placed | None:
+    def stored(self, op: Op, index: Indices) -> AtDepth | None:
         """Reads inputs from memory, and carried values from where they are."""
         if op.opcode != "parameter":
             return None
@@ -415,9 +415,9 @@ class Lowering(Elementwise):
         depth = home.depth
         if not in_range(op, index):  # what asks whether its place lies outside stands around it
             depth = max(depth, self.writer.ordered_depth)
-        return element(home.array, self.own_place(op, index)), depth
+        return element(home.array, self.own_index(op, index)), depth
 
-    def own_place(self, op: Op, index: Indices) -> Index:
+    def own_index(self, op: Op, index: Indices) -> Index:
         """Where an element of `op` is in an array of what this thread has of it."""
         own = self.rows.own(op)
         return linearize([i if n > 1 else Index() for i, n in zip(index, own, strict=True)], own)

@@ -33,7 +33,7 @@ from fusionstitch.codegen.lower.access import as_computed
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.context import Context, Locations, Part
 from fusionstitch.codegen.lower.emit import KernelEmitter
-from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
+from fusionstitch.codegen.lower.known import AtDepth, Elementwise, Known
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.memory.inplace import pairs, read_by_owners
 from fusionstitch.codegen.memory.scratch import in_memory, scratch_buffers
@@ -167,8 +167,8 @@ class PhasedLowering:
         size = shape.bytes // kind.bytes
         shared = self.phased.scope is not Scope.GRID
         if shared and self.shared + shape.bytes <= self.limit:
-            place = Shared(kind, name, self.shared, size, changes=True)
-            self.writer.add(place, depth=0)
+            array = Shared(kind, name, self.shared, size, changes=True)
+            self.writer.add(array, depth=0)
             self.shared += -(-shape.bytes // ACCESS_BYTES) * ACCESS_BYTES
             if self.phased.cluster > 1:
                 self.copies[name] = self.phased.cluster
@@ -239,10 +239,10 @@ class PhasedLowering:
         frame = For(self.int, at, first, number(part.size), step=threads)
         guard = writer.nested(If(condition), pinned=True) if condition else nullcontext()
         with guard, writer.nested(frame, pinned=True):
-            place = variable(writer.declare(at), part.size)
-            index = delinearize(place, part.dims)
+            position = variable(writer.declare(at), part.size)
+            index = delinearize(position, part.dims)
             to = linearize([i + s for i, s in zip(index, starts, strict=True)], whole.dims)
-            value = Load(Name(self.read(one.source)), Integer(place))
+            value = Load(Name(self.read(one.source)), Integer(position))
             target = self.read(one.target)
             writer.add(Store(target, Integer(to), value, self.copies.get(target, 1)))
 
@@ -333,7 +333,7 @@ class _Scalars(Elementwise):
         known = Known(lowering.writer, lambda op: op.name or op.opcode, lowering.int)
         self.values = Values(known, self, lowering.numerics, {})
 
-    def stored(self, op: Op, index: Indices) -> Placed | None:
+    def stored(self, op: Op, index: Indices) -> AtDepth | None:
         if (counted := self.values.known.counted(op)) is not None:
             return counted
         program = self.lowering.phased.program

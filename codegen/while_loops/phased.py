@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.schedule.outlining import without_functions
 from fusionstitch.codegen.schedule.schedule import RESIDENT_THREADS
@@ -259,14 +259,14 @@ def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot
 def _written_by_their_readers(scheduled: Scheduled) -> set[int]:
     """The outputs each of whose elements has a thread of its own, and no other one reads it: teams
     that repeat another's row drop what they compute, but they may read what is written over."""
-    places = {op.id: number for number, op in enumerate(scheduled.graph.root.operands)}
+    numbers = {op.id: number for number, op in enumerate(scheduled.graph.root.operands)}
     return {
-        places[stage.op.id]
+        numbers[stage.op.id]
         for group in scheduled.plan.groups
         for nest in group.nests
         if nest.rows * nest.inner > 1 and not nest.repeats(scheduled.plan.block, group.ragged)
-        for stage, place in nest.nest.place.items()
-        if stage.op.id in places and (place is Place.SWEEP or nest.teams.threads == 1)
+        for stage, role in nest.nest.role.items()
+        if stage.op.id in numbers and (role is Role.SWEEP or nest.teams.threads == 1)
     }
 
 

@@ -51,7 +51,7 @@ def check(value: Op, *ops: Op) -> None:
     for op in ops:
         wanted = np.asarray(evaluate_op(op, [wanted]))
     index = tuple(variable(f"d{d}", extent) for d, extent in enumerate(value.dims))
-    address, guards = Cut(ops[-1], ops).place(index, value)
+    address, guards = Cut(ops[-1], ops).address(index, value)
     found: dict[int, int] = {}
     for place in itertools.product(*map(range, value.dims)):
         point = {f"d{d}": CInt(p) for d, p in enumerate(place)}

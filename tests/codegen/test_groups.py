@@ -17,7 +17,7 @@ from fusionstitch.codegen.loops.groups import (
     shared_bytes,
 )
 from fusionstitch.codegen.loops.merging import form_groups
-from fusionstitch.codegen.loops.nests import Place, form_nests
+from fusionstitch.codegen.loops.nests import Role, form_nests
 from fusionstitch.codegen.loops.phases import phases
 from fusionstitch.codegen.loops.stages import find_stages, form_of
 from fusionstitch.codegen.schedule.split import find_splits, split_reductions
@@ -203,7 +203,7 @@ def test_a_row_walked_twice_is_one_nest_of_two_levels() -> None:
     [group] = groups_of(b, softmax(b, b.parameter((1000, 64))))
     [nest] = form_nests(group)
     assert nest.levels == 3
-    assert [nest.place[s] for s in group.stages] == [Place.REDUCE, Place.REDUCE, Place.SWEEP]
+    assert [nest.role[s] for s in group.stages] == [Role.REDUCE, Role.REDUCE, Role.SWEEP]
     assert [nest.level[s] for s in group.stages] == [0, 1, 2]
 
 
@@ -212,7 +212,7 @@ def test_a_value_per_row_is_computed_once_per_row() -> None:
     x = b.parameter((1000, 64))
     [group] = groups_of(b, b.unary("log", b.reduce(x, (1,))), on=ONE)
     [nest] = form_nests(group)
-    assert [nest.place[s] for s in nest.stages] == [Place.REDUCE, Place.ROW]
+    assert [nest.role[s] for s in nest.stages] == [Role.REDUCE, Role.ROW]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])

@@ -125,7 +125,7 @@ def test_elements_of_a_piece_go_where_the_concatenate_has_them(data: st.DataObje
         flat = b.parameter((part.shape.size,))
         for value, cut in ((part, wanted), (flat, wanted.reshape(-1))):
             index = tuple(variable(f"d{d}", extent) for d, extent in enumerate(value.dims))
-            address, guards = Piece(output, part, axis, int(start)).place(index, value)
+            address, guards = Piece(output, part, axis, int(start)).address(index, value)
             assert not guards
             for place in itertools.product(*map(range, value.dims)):
                 point = {f"d{d}": CInt(p) for d, p in enumerate(place)}

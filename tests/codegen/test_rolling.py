@@ -46,14 +46,14 @@ def test_buffers_and_places_in_addresses_may_differ() -> None:
     assert repeat is not None
     assert text([repeat.body]) == "const float x_1 = a[i * 4 + at_0];"
     assert repeat.buffers == {"a": ("a", "b")}
-    assert repeat.places == {"at_0": ("7", "9")}
+    assert repeat.constants == {"at_0": ("7", "9")}
 
 
 def test_what_is_the_same_everywhere_stays() -> None:
     repeat = repeat_of((add(at("a", 3), at("c", 3)), add(at("b", 3), at("c", 3))), TYPES)
     assert repeat is not None
     assert repeat.buffers == {"a": ("a", "b")}
-    assert not repeat.places
+    assert not repeat.constants
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from fusionstitch.codegen.ir.expressions import BLOCK, THREAD, Expr, Name, infix
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.names import Names
-from fusionstitch.codegen.ir.passes.sharing import MOST_PLACES, share_functions
+from fusionstitch.codegen.ir.passes.sharing import MOST_CONSTANTS, share_functions
 from fusionstitch.codegen.ir.printer import function, text
 from fusionstitch.codegen.ir.statements import Function, If, Invoke, Let, Statement
 from fusionstitch.codegen.ir.types import FLOAT, INT, LONG, PointerTo
@@ -83,7 +83,7 @@ def test_places_beyond_32_bits_are_wider() -> None:
     assert [kind for kind, _ in found.parameters[3:]] == [LONG, LONG]
 
 
-MANY = range(32, 32 * (2 + MOST_PLACES // 2), 32)
+MANY = range(32, 32 * (2 + MOST_CONSTANTS // 2), 32)
 
 
 @pytest.mark.parametrize(

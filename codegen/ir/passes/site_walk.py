@@ -85,12 +85,12 @@ class Walk:
         #: the numbers of the thread and its block as integers that may become negative (those of
         #: the hardware have no sign), as wide as others in the loop
         wide = any(isinstance(one, (For, Let)) and one.type == LONG for one in (loop, *nodes))
-        self.places = [
+        self.numbers = [
             Let(LONG if wide else INT, named(name), hardware)
             for name, hardware in (("thread", THREAD), ("block", BLOCK))
         ]
         self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes) - {iteration})
-        for own, hardware, extent in zip(self.places, (THREAD, BLOCK), threads, strict=True):
+        for own, hardware, extent in zip(self.numbers, (THREAD, BLOCK), threads, strict=True):
             self.start[hardware.name] = variable(own.name, extent)
         self.read_only = _read_only(loop)
         self.sites: list[Site | None] = []
@@ -101,7 +101,7 @@ class Walk:
     def asked(self, by: Sequence[Statement]) -> list[Statement]:
         """The numbers of the thread and its block that statements name."""
         named = {name for one in by for name in names(one)}
-        return [place for place in self.places if place.name in named]
+        return [one for one in self.numbers if one.name in named]
 
     def name_sites(self, registers: int, word: str) -> None:
         """Gives those sites that fit their names, by a word."""
@@ -136,8 +136,8 @@ class Walk:
             return self._if(one, frame)
         new: Statement = self.value(one, frame, not isinstance(one, (Call, Invoke)))
         if self.stores and isinstance(new, Store):
-            place = Load(Name(new.buffer), new.address)
-            if (site := self._site(place, frame, not frame.unsure)) and site.name:
+            load = Load(Name(new.buffer), new.address)
+            if (site := self._site(load, frame, not frame.unsure)) and site.name:
                 return Assign(site.element, new.value)
         if isinstance(one, Let):
             frame.known[one.name] = None if one.changes else self._integer(one, frame)
@@ -188,7 +188,7 @@ class Walk:
         assert first is not None
         step = -1 if one.down else one.step
         inner = frame.inner(loops=(*frame.loops, unrolled))
-        inner.known[one.variable] = first + unrolled.place * step
+        inner.known[one.variable] = first + unrolled.iteration * step
         bound = infix(">=" if one.down else "<", Name(one.variable), one.stop)
         inner.where(bound if unrolled.fewer else None)
         body = self.body(one.body, inner)
@@ -196,8 +196,8 @@ class Walk:
             return replace(one, start=start, stop=stop, body=body)
         own: list[Statement] = []
         if unrolled.counter != one.variable:
-            place = infix("+", one.start, Integer(unrolled.place * step))
-            own.append(Let(one.type, one.variable, place))
+            value = infix("+", one.start, Integer(unrolled.iteration * step))
+            own.append(Let(one.type, one.variable, value))
         if unrolled.fewer:
             own.append(Skip(Not(bound)))
         return counted(unrolled, (*own, *body))

@@ -45,7 +45,7 @@ class Unrolled:
     fewer: bool
 
     @property
-    def place(self) -> Index:
+    def iteration(self) -> Index:
         """The number of an iteration."""
         return variable(self.counter, self.count)
 
@@ -91,10 +91,10 @@ class Site:
         """What is read instead."""
         if self.elements == 1:
             return Name(self.name)
-        place = Index()
+        index = Index()
         for unrolled in self.along:
-            place = place * unrolled.count + unrolled.place
-        return Element(Name(self.name), Integer(place))
+            index = index * unrolled.count + unrolled.iteration
+        return Element(Name(self.name), Integer(index))
 
 
 def chosen_sites(sites: Sequence[Site | None], registers: int) -> list[Site]:

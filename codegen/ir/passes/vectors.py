@@ -114,7 +114,7 @@ def _of_threads(nodes: Iterable[Any]) -> set[str]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Access:
     """An access: the number of its statement, its node, and its address."""
 
     at: int
@@ -123,22 +123,22 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Accessed:
+class _Vector:
     """`width` elements from a multiple of that on, and the accesses to them by their number."""
 
     buffer: Buffer
     start: Index
     width: int
-    places: Mapping[int, _Place]
+    accesses: Mapping[int, _Access]
 
     @property
     def first(self) -> int:
         """The number of its first statement."""
-        return min(place.at for place in self.places.values())
+        return min(access.at for access in self.accesses.values())
 
     @property
     def last(self) -> int:
-        return max(place.at for place in self.places.values())
+        return max(access.at for access in self.accesses.values())
 
 
 @dataclass(eq=False)
@@ -173,9 +173,9 @@ class _Gatherer:
         return [*done, *self.loaded(run)]
 
     def loaded(self, run: Sequence[Statement]) -> list[Statement]:
-        vectors: dict[int, list[_Accessed]] = {}
-        for buffer, places in self.reads(run).items():
-            for vector in _vectors(self.inputs[buffer], places, _most_of_it):
+        vectors: dict[int, list[_Vector]] = {}
+        for buffer, accesses in self.reads(run).items():
+            for vector in _vectors(self.inputs[buffer], accesses, _most_of_it):
                 vectors.setdefault(vector.first, []).append(vector)
         if not vectors:
             return list(run)
@@ -192,23 +192,23 @@ class _Gatherer:
                 name = self.named.new(f"{buffer}_vector")
                 load = LoadVector(kind, vector.width, Name(buffer), Integer(vector.start))
                 found.append(Let(Raw.LOADED, name, load))
-                for number_, place in vector.places.items():
+                for number_, access in vector.accesses.items():
                     element: Expr = Element(Name(name), number(number_))
-                    whole = isinstance(place.node, Load)
-                    known[place.node] = element if whole else apply(LOAD, element)
+                    whole = isinstance(access.node, Load)
+                    known[access.node] = element if whole else apply(LOAD, element)
             found.append(mapped(one, new))
         return found
 
-    def reads(self, run: Sequence[Statement]) -> dict[str, list[_Place]]:
+    def reads(self, run: Sequence[Statement]) -> dict[str, list[_Access]]:
         """What is always read of inputs, by the name of each."""
-        places: dict[str, list[_Place]] = {}
+        accesses: dict[str, list[_Access]] = {}
         for at, one in enumerate(run):
             for node, load in _always_read(one):
                 buffer = load.buffer.name if isinstance(load.buffer, Name) else ""
                 index = self.settled(load.at)
                 if buffer in self.inputs and index is not None and self.differs(index):
-                    places.setdefault(buffer, []).append(_Place(at, node, index))
-        return places
+                    accesses.setdefault(buffer, []).append(_Access(at, node, index))
+        return accesses
 
     # ---- writes ----------------------------------------------------------------------------------
 
@@ -225,16 +225,16 @@ class _Gatherer:
         return [*done, *self.stored(run)]
 
     def stored(self, run: Sequence[Statement]) -> list[Statement]:
-        places: dict[str, list[_Place]] = {}
+        accesses: dict[str, list[_Access]] = {}
         for at, one in enumerate(run):
             if isinstance(one, Store) and one.buffer in self.outputs:
                 index = self.settled(one.address)
                 if index is None:
                     return list(run)  # it may be any of the others
-                places.setdefault(one.buffer, []).append(_Place(at, one, index))
+                accesses.setdefault(one.buffer, []).append(_Access(at, one, index))
         instead: dict[int, list[Statement]] = {}
-        for buffer, each in places.items():
-            if len({place.index for place in each}) < len(each):
+        for buffer, each in accesses.items():
+            if len({access.index for access in each}) < len(each):
                 continue  # the last one counts
             for vector in _vectors(self.outputs[buffer], each, _all_of_it):
                 between = (p for p in each if vector.first < p.at < vector.last)
@@ -242,9 +242,9 @@ class _Gatherer:
                     continue  # which may be the same elements
                 self.found = True
                 name = self.named.new(f"{buffer}_vector")
-                for number_, place in vector.places.items():
+                for number_, access in vector.accesses.items():
                     element = Element(Name(name), number(number_))
-                    instead[place.at] = [Assign(element, place.node.value)]
+                    instead[access.at] = [Assign(element, access.node.value)]
                 kind = VectorOf(vector.buffer.type, vector.width)
                 instead[vector.first].insert(0, Array(kind, name))
                 store = StoreVector(buffer, Integer(vector.start), name)
@@ -317,14 +317,14 @@ def _most_of_it(buffer: Buffer, width: int, used: int) -> bool:
 
 
 def _vectors(
-    buffer: Buffer, places: Sequence[_Place], enough: Callable[[Buffer, int, int], bool]
-) -> Iterator[_Accessed]:
+    buffer: Buffer, accesses: Sequence[_Access], enough: Callable[[Buffer, int, int], bool]
+) -> Iterator[_Vector]:
     """The widest vectors of accesses to a buffer."""
-    by_terms: dict[Any, dict[int, _Place]] = {}
-    for place in places:
-        words = isinstance(place.node, Load) and buffer.type in _IN_WORDS
+    by_terms: dict[Any, dict[int, _Access]] = {}
+    for access in accesses:
+        words = isinstance(access.node, Load) and buffer.type in _IN_WORDS
         if not words:
-            by_terms.setdefault(place.index.terms, {}).setdefault(place.index.const, place)
+            by_terms.setdefault(access.index.terms, {}).setdefault(access.index.const, access)
     for terms, near in by_terms.items():
         width = ACCESS_BYTES // buffer.type.bytes if isinstance(buffer.type, Scalar) else 1
         while width > 1:
@@ -332,6 +332,6 @@ def _vectors(
             for start in sorted({const // width * width for const in near}) if fits else ():
                 used = {n: near[start + n] for n in range(width) if start + n in near}
                 if enough(buffer, width, len(used)):
-                    yield _Accessed(buffer, Index(terms, start), width, used)
+                    yield _Vector(buffer, Index(terms, start), width, used)
                     near = {c: p for c, p in near.items() if not 0 <= c - start < width}
             width //= 2

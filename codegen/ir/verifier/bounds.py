@@ -158,8 +158,8 @@ class _Walk(Visitor):
         if size is None or (found[0] >= 0 and found[1] < size):
             return
         if found[1] < 0 or found[0] >= size or not self._is_asked(used):
-            place = found[1] if found[1] >= size else found[0]
-            raise Fault(f"{buffer} has {size} elements, and {place} is accessed", at)
+            element = found[1] if found[1] >= size else found[0]
+            raise Fault(f"{buffer} has {size} elements, and {element} is accessed", at)
 
     def _is_asked(self, used: Sequence[str]) -> bool:
         """Whether a condition around asks for a variable, or for what it was computed from."""
