@@ -138,11 +138,11 @@ def _scatter_us(op: Op, device: Device) -> float:
     return us * device.xla.narrow_updates if ITEM_BYTES.get(op.dtype, 1) < ATOMIC_BYTES else us
 
 
-def contended_us(updates: int, places: int, device: Device) -> float:
+def contended_us(updates: int, targets: int, device: Device) -> float:
     """Microseconds of so many updates that are added at random to so many elements, because they
     meet."""
     xla = device.xla
-    each = xla.contended_ns * (xla.contended_elements / places) ** xla.contended_power
+    each = xla.contended_ns * (xla.contended_elements / targets) ** xla.contended_power
     return updates * min(xla.most_contended_ns, each) / 1e3
 
 

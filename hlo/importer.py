@@ -168,7 +168,7 @@ class _Reader:
         return found
 
     def source(self, metadata: Any) -> Source:
-        file, line = self.frames.place(metadata.stack_frame_id)
+        file, line = self.frames.location(metadata.stack_frame_id)
         if not file:
             file, line = metadata.source_file, metadata.source_line
         key = (metadata.op_name, file, line)

@@ -116,14 +116,16 @@ def scatter(
     update_shape = updates[0].shape
     scatter_dims = [d for d in range(len(update_shape)) if d not in window_dims]
     sizes = {kept[i]: update_shape[d] for i, d in enumerate(window_dims)}
-    for place in np.ndindex(*vectors.shape[:-1]):
+    for position in np.ndindex(*vectors.shape[:-1]):
         begin = [0] * inputs[0].ndim
-        for value, dim in zip(vectors[place], attrs["scatter_dims_to_operand_dims"], strict=True):
+        for value, dim in zip(
+            vectors[position], attrs["scatter_dims_to_operand_dims"], strict=True
+        ):
             begin[dim] = int(value)
         for dim, which in zip(
             attrs["input_batching_dims"], attrs["scatter_indices_batching_dims"], strict=True
         ):
-            begin[dim] = place[which - (which > attrs["index_vector_dim"])]
+            begin[dim] = position[which - (which > attrs["index_vector_dim"])]
         ends = [b + sizes.get(d, 1) for d, b in enumerate(begin)]
         if min(begin, default=0) < 0 or any(
             e > n for e, n in zip(ends, results[0].shape, strict=True)
@@ -134,7 +136,7 @@ def scatter(
             for d, (b, e) in enumerate(zip(begin, ends, strict=True))
         )
         source: list[Any] = [slice(None)] * len(update_shape)
-        for dim, index in zip(scatter_dims, place, strict=True):
+        for dim, index in zip(scatter_dims, position, strict=True):
             source[dim] = index
         new = body(*(r[target] for r in results), *(u[tuple(source)] for u in updates))
         for result, value in zip(results, new, strict=True):
@@ -187,6 +189,6 @@ def sort(inputs: Sequence[Array], dim: int, less: Body) -> tuple[Array, ...]:
     before = np.broadcast_to(before, (*rows[0].shape, rows[0].shape[-1]))
     equal = ~before & ~np.swapaxes(before, -1, -2)
     earlier = np.triu(np.ones(before.shape[-2:], bool), 1)
-    place = (before | (equal & earlier)).sum(axis=-2)
-    order = np.argsort(place, axis=-1)
+    position = (before | (equal & earlier)).sum(axis=-2)
+    order = np.argsort(position, axis=-1)
     return tuple(np.moveaxis(np.take_along_axis(row, order, -1), -1, dim) for row in rows)

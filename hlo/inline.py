@@ -65,9 +65,9 @@ def _part_loops(module: Any) -> bool:
     parted = False
     names, before = FreshNames(module), _size(module)
     by_id = {c.id: c for c in module.computations}
-    place = {c.id: number for number, c in enumerate(callees_first(module))}
+    position = {c.id: number for number, c in enumerate(callees_first(module))}
     run: set[int] = set()
-    for computation, loop in sorted(loops, key=lambda one: -place[one[0].id]):  # callers first
+    for computation, loop in sorted(loops, key=lambda one: -position[one[0].id]):  # callers first
         shared = run.intersection(loop.called_computation_ids)
         run.update(loop.called_computation_ids)
         if not shared or _size(module) - before > MOST_COPIED:

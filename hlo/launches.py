@@ -95,7 +95,7 @@ class _Opener:
     def walk(self, graph: Graph, given: Mapping[Op, Op]) -> Op:
         """Puts the ops of a graph whose parameters are `given`; its root."""
         values = dict(given)
-        for op in sorted(graph, key=_place):
+        for op in sorted(graph, key=_scheduled_at):
             if op not in values:
                 values[op] = self.put(op, [values[o] for o in op.operands])
         return values[graph.root]
@@ -147,7 +147,7 @@ class _Opener:
         return replace(op, opcode="dot", shape=shape, operands=tuple(operands[:2]), attrs=attrs)
 
 
-def _place(op: Op) -> int:
+def _scheduled_at(op: Op) -> int:
     """Where an instruction stands in the schedule: a text is read in its order."""
     return op.origin or 0
 

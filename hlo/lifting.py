@@ -32,12 +32,12 @@ def is_liftable(op: Op, stacked: Sequence[bool]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class StackRead:
-    """What an iteration reads of a stack that the loop hands on: the part at `place` of its first
-    axis. Element `index` of what the loop carries is the stack."""
+    """An iteration's read of a stack that the loop carries: the part at `position` along its first
+    axis. The stack is element `index` of the carried tuple."""
 
     op: Op
     index: int
-    place: Op
+    position: Op
 
 
 @dataclass(frozen=True)

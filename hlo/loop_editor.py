@@ -135,7 +135,7 @@ class LoopEditor:
 
 def write_part(loop: LoopEditor, number: int, op: Op, shape: Shape, at: Op) -> Element:
     """A stack as one more element of a loop, the `number`-th new one, of that `shape`: an iteration
-    writes what it makes as `op`, at place `at`."""
+    writes what it makes as `op`, at position `at`."""
     inner, outer, around = loop.inner, loop.outer, loop.instruction
     source = inner.by_id[op.origin]
     whole = loop.read(loop.carried + number, shape, source)
@@ -147,12 +147,14 @@ def write_part(loop: LoopEditor, number: int, op: Op, shape: Shape, at: Op) -> E
     return Element(shape, first.id, written.id)
 
 
-def read_part(inner: Editor, stack: Any, op: Op, place: Any, dtype: str, source: Any = None) -> Any:
-    """The part of a stack of what iterations make as `op` that is at a `place`, of type `dtype`;
-    `source` is the instruction that it stands for, if `op` is none of the body's."""
+def read_part(
+    inner: Editor, stack: Any, op: Op, position: Any, dtype: str, source: Any = None
+) -> Any:
+    """Reads from a stack the value that one iteration computed as `op`: the part at `position`, an
+    integer of type `dtype`. `source` is the instruction it replaces, if `op` is not in the body."""
     source, shape = source or inner.by_id[op.origin], op.shape
     cut = Shape(shape.dtype, (1, *tuple(stack.shape.dimensions)[1:]))
-    begins = [place.id, *[inner.zero(dtype, source).id] * (cut.rank - 1)]
+    begins = [position.id, *[inner.zero(dtype, source).id] * (cut.rank - 1)]
     piece = inner.add("dynamic-slice", cut, [stack.id, *begins], source)
     piece.dynamic_slice_sizes.extend(cut.dims)
     return inner.add("reshape", shape, [piece.id], source)

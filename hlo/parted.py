@@ -74,7 +74,7 @@ class _Parter:
 
     def run(self) -> Parted:
         for ident in self.by_id:
-            self._place(ident)
+            self._assign(ident)
         results = self._results()
         calls = {
             ident: Call(
@@ -100,7 +100,7 @@ class _Parter:
         parameters.sort(key=lambda one: one.parameter_number)
         return Parted(tuple((one.id, 0) for one in parameters), tuple(steps), tuple(results))
 
-    def _place(self, start: int) -> None:
+    def _assign(self, start: int) -> None:
         """Finds the level of an instruction, after those of what it needs."""
         stack = [start]
         while stack:

@@ -168,8 +168,8 @@ def _gather(op: Op) -> Shape:
     require(op, len(window) == len(offset), "one offset dimension for each kept slice dimension")
     left = iter(batch)
     rank = len(window) + len(batch)
-    placed = dict(zip(offset, window, strict=True))
-    return Shape(x.dtype, tuple(placed[d] if d in placed else next(left) for d in range(rank)))
+    of_window = dict(zip(offset, window, strict=True))
+    return Shape(x.dtype, tuple(of_window[d] if d in of_window else next(left) for d in range(rank)))
 
 
 def _reduce(op: Op) -> Shape:

@@ -25,18 +25,18 @@ class Summed:
 
 @dataclass(frozen=True, eq=False)
 class StackWrite:
-    """What an iteration writes, at `place`, into a stack that nothing in the loop reads: element
+    """What an iteration writes, at `position`, into a stack that nothing in the loop reads: element
     `index` of what it carries."""
 
     op: Op
     index: int
-    place: Op
+    position: Op
 
 
 @dataclass(frozen=True, eq=False)
 class Behind:
     """What is to be computed after a loop of `trips` iterations: sums of theirs, and stacks. The
-    loop writes `stacks`, new ones, an iteration's at place `at`."""
+    loop writes `stacks`, new ones, an iteration's at position `at`."""
 
     graph: Graph
     loop: Op

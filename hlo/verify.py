@@ -74,7 +74,7 @@ def verify_module(data: bytes) -> None:
     ids: set[int] = set()
     roots = {c.id: i for c in module.computations for i in c.instructions if i.id == c.root_id}
     for computation in module.computations:
-        placed: set[int] = set()
+        seen: set[int] = set()
         _verify_tuples(computation, roots)
         for instruction in computation.instructions:
             what = f"{computation.name}/{instruction.name}"
@@ -83,15 +83,15 @@ def verify_module(data: bytes) -> None:
             if instruction.name in names:
                 raise VerifyError(f"{what}: its name is not unique in the module.")
             for needed in (*instruction.operand_ids, *instruction.control_predecessor_ids):
-                if needed not in placed:
+                if needed not in seen:
                     raise VerifyError(f"{what}: needs {needed}, which does not come before it.")
             for called in instruction.called_computation_ids:
                 if called not in computations:
                     raise VerifyError(f"{what}: calls {called}, which is missing.")
-            placed.add(instruction.id)
+            seen.add(instruction.id)
             ids.add(instruction.id)
             names.add(instruction.name)
-        if computation.root_id not in placed:
+        if computation.root_id not in seen:
             raise VerifyError(f"{computation.name}: its root {computation.root_id} is missing.")
 
 

@@ -127,13 +127,15 @@ def _without_factors(dot: Op) -> list[Op] | None:
     wide = Shape("f32" if dot.dtype in NARROW else dot.dtype, dot.dims)
     for side, contracted in enumerate((dot.attrs["lhs_contract"], dot.attrs["rhs_contract"])):
         kept = [d for d in range(operands[side].shape.rank) if d not in contracted]
-        places = _places(dot, side, kept)
+        dimensions = _dims_of(dot, side, kept)
         source, types = _unconverted(operands[side])
         rest, factors = _free(source, kept, contracted, operands[1 - side], types, chain)
         if not factors:
             continue
         for opcode, factor in factors:
-            outside.append((opcode, _spread(factor[0], wide, places, chain) if factor else None))
+            outside.append(
+                (opcode, _spread(factor[0], wide, dimensions, chain) if factor else None)
+            )
         source = rest
         for dtype in reversed(types):
             source = Op("convert", Shape(dtype, source.dims), (source,))
@@ -193,27 +195,27 @@ def _unconverted(value: Op) -> tuple[Op, list[str]]:
     return value, types
 
 
-def _places(dot: Op, side: int, kept: Sequence[int]) -> list[int]:
+def _dims_of(dot: Op, side: int, kept: Sequence[int]) -> list[int]:
     """The result's dim of each dim of an operand that is not summed over."""
     batch = dot.attrs["lhs_batch" if side == 0 else "rhs_batch"]
     free = len(batch)
     if side == 1:
         left = dot.operands[0].shape.rank - len(dot.attrs["lhs_contract"])
         free = left
-    places = []
+    dimensions = []
     for d in kept:
         if d in batch:
-            places.append(batch.index(d))
+            dimensions.append(batch.index(d))
         else:
-            places.append(free)
+            dimensions.append(free)
             free += 1
-    return places
+    return dimensions
 
 
-def _spread(factor: Op, like: Shape, places: Sequence[int], chain: list[Op]) -> Op:
+def _spread(factor: Op, like: Shape, dimensions: Sequence[int], chain: list[Op]) -> Op:
     """A factor of an operand's rows as one of the result, which is `like` this."""
     shape = Shape(factor.dtype, like.dims)
-    spread = Op("broadcast", shape, (factor,), {"dimensions": tuple(places)})
+    spread = Op("broadcast", shape, (factor,), {"dimensions": tuple(dimensions)})
     chain.append(spread)
     if factor.dtype == like.dtype:
         return spread

@@ -233,8 +233,8 @@ def _sum(terms: Iterable[tuple[Term, int]], const: int) -> Index:
         if not isinstance(low, Remainder):
             continue
         quotient = low.base // low.divisor
-        for high, place in rest.items():
-            if place != coefficient * low.divisor:
+        for high, factor in rest.items():
+            if factor != coefficient * low.divisor:
                 continue
             if isinstance(high, Remainder) and high.base == quotient:
                 whole = low.base % (low.divisor * high.divisor)

@@ -17,14 +17,14 @@ def digits_of(index: Index) -> tuple[tuple[Digit, ...], int]:
     if index.const:
         return (), 0
     found: list[Digit] = []
-    place = 1
+    weight = 1
     for term, coefficient in sorted(index.terms, key=lambda tc: tc[1]):
-        digit = _digit(term) if coefficient == place else None
+        digit = _digit(term) if coefficient == weight else None
         if digit is None:
             return tuple(found), 0
         found.append(digit)
-        place *= digit[2]
-    return tuple(found), place
+        weight *= digit[2]
+    return tuple(found), weight
 
 
 def _only(index: Index) -> Term | None:

@@ -61,12 +61,12 @@ class Again:
 
     op: Op
     cost: float
-    places: float
+    reads: float
 
     @property
     def spared(self) -> float:
         """Operations that computing it once spares."""
-        return self.cost * self.op.shape.size * max(0.0, self.places - 1)
+        return self.cost * self.op.shape.size * max(0.0, self.reads - 1)
 
 
 #: More than any threshold. What reads a value twice doubles its effort, op after op.
@@ -144,9 +144,9 @@ def again(graph: Graph, stored: Container[int]) -> list[Again]:
         if needs_stage(op) or not _is_elementwise(op):
             continue
         stages = len(readers[op.id]) + (op.id in outputs)
-        places = max(float(stages), sum(_reads(graph, op, spread=True)))
-        if places > 1 or op.id in stored:
-            found.append(Again(op, cost[op.id], places))
+        reads = max(float(stages), sum(_reads(graph, op, spread=True)))
+        if reads > 1 or op.id in stored:
+            found.append(Again(op, cost[op.id], reads))
     return found
 
 

@@ -259,12 +259,12 @@ def form_of(stages: Sequence[Stage]) -> bytes:
     """Equal for lists of stages that differ in nothing that decides how they are scheduled
     together: their forms, and which of them read the same values and inputs, and join the same
     outputs."""
-    place = {stage: n for n, stage in enumerate(stages)}
+    numbers = {stage: n for n, stage in enumerate(stages)}
     inputs: dict[int, int] = {}
     found: list[int] = []
     for stage in stages:
         found.append(stage.form)
-        found += [place.get(producer, -1) for producer, _ in stage.reads]
+        found += [numbers.get(producer, -1) for producer, _ in stage.reads]
         met = (*(op for op, _ in stage.common), *stage.joins)
         found += [inputs.setdefault(op.id, len(inputs)) for op in met]
     return array("q", found).tobytes()

@@ -230,18 +230,20 @@ class _Planner:
     ) -> SharedPlan:
         offsets, total = _pack([(b.bytes, b.align) for b in self.buffers])
         asked = [(size, s.align) for s in self.schedules for size in (s.bytes, s.scratch) if size]
-        places = {s.op: position for position, s in enumerate(self.schedules)}
+        positions = {s.op: position for position, s in enumerate(self.schedules)}
 
         def slot(op: Hashable, size: int, buffer: _Buffer, last: int) -> Slot:
-            return Slot(offsets[buffer.number], size, buffer.number, places[op], last)
+            return Slot(offsets[buffer.number], size, buffer.number, positions[op], last)
 
         sizes = {s.op: s for s in self.schedules}
         return SharedPlan(
             slots={
-                op: slot(op, sizes[op].bytes, b, max(self.readers[op], default=places[op]))
+                op: slot(op, sizes[op].bytes, b, max(self.readers[op], default=positions[op]))
                 for op, b in results.items()
             },
-            scratch={op: slot(op, sizes[op].scratch, b, places[op]) for op, b in scratches.items()},
+            scratch={
+                op: slot(op, sizes[op].scratch, b, positions[op]) for op, b in scratches.items()
+            },
             total=total,
             unshared=_pack(asked)[1],
             requests=len(asked),

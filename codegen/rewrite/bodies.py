@@ -64,11 +64,11 @@ Values = list[Array]
 @dataclass(frozen=True)
 class Laws:
     """`free`: values may be joined in any order, from any number of inits, those with the smaller
-    `place` (the number of a value of the record; None: either) on the left. `regroups`, of what is
+    `index` (the number of a value of the record; None: either) on the left. `regroups`, of what is
     not free: runs of neighbours may be joined first, and then those, in their order."""
 
     free: bool
-    place: int | None = None
+    index: int | None = None
     regroups: bool = False
 
 
@@ -79,13 +79,13 @@ def laws(body: Graph, inputs: Sequence[Op], inits: Sequence[Op], dims: Sequence[
     """What holds for a reduction of `inputs` along `dims` by `body` from splats, the `inits`."""
     starts = [np.asarray(splat(init)) for init in inits]
     constants = [splat(x) for x in inputs]
-    places = tuple(number for number, x in enumerate(inputs) if counts(x, dims))
+    indices = tuple(number for number, x in enumerate(inputs) if counts(x, dims))
     given = (np.asarray(c).tobytes() if c is not None else None for c in constants)
-    key = (*(start.tobytes() for start in starts), *given, *places)
+    key = (*(start.tobytes() for start in starts), *given, *indices)
     found = _known.setdefault(body, {})
     if key not in found:
         with np.errstate(all="ignore"):
-            found[key] = _laws(_Join(body, starts, constants), places)
+            found[key] = _laws(_Join(body, starts, constants), indices)
     return found[key]
 
 
@@ -101,12 +101,12 @@ def counts(x: Op, dimensions: Sequence[int]) -> bool:
     return x.dims[along[0]] - 1 <= np.iinfo(NUMPY_DTYPES[x.dtype]).max
 
 
-def _laws(join: _Join, places: Sequence[int]) -> Laws:
+def _laws(join: _Join, indices: Sequence[int]) -> Laws:
     body = join.body
     if _picks(body):
-        for place in (None, *places):
-            if _proved(join, place):
-                return Laws(True, place)
+        for index in (None, *indices):
+            if _proved(join, index):
+                return Laws(True, index)
     if (_symmetric(body) or all(op.opcode in _CONTINUOUS for op in body)) and _sampled(join):
         return Laws(True)
     return Laws(False, regroups=_associates(join))
@@ -131,11 +131,11 @@ class _Join:
             np.broadcast_to(v, shape) for v in evaluate(self.body, args, float64=not self.exact)
         ]
 
-    def ordered(self, place: int | None, a: Values, b: Values) -> Values:
+    def ordered(self, index: int | None, a: Values, b: Values) -> Values:
         """The join in which the smaller place is the left one."""
-        if place is None:
+        if index is None:
             return self(a, b)
-        return _where(b[place] < a[place], self(b, a), self(a, b))
+        return _where(b[index] < a[index], self(b, a), self(a, b))
 
     def same(self, a: Values, b: Values) -> bool:
         """Whether all records are equal, bit by bit or, of samples, up to rounding."""
@@ -188,7 +188,7 @@ def _picks(body: Graph) -> bool:
     return all(origin[x] <= {number} for number, x in enumerate(results))
 
 
-def _proved(join: _Join, place: int | None) -> bool:
+def _proved(join: _Join, index: int | None) -> bool:
     """Whether all cases of three records, and of two beside the inits, agree."""
     values = [_values(dtype) for dtype in join.dtypes]
     number = int(np.prod([len(v) for v in values]))
@@ -196,9 +196,9 @@ def _proved(join: _Join, place: int | None) -> bool:
     beside = int(np.prod([len(v) for v in near]))
     if max(number**3, beside**2) > _MOST_CASES:
         return False
-    a, b, c = _cases(values, 3, place)
-    one, two = _cases(near, 2, place)
-    return _regroups(join, place, a, b, c) and _starts_freely(join, place, one, two)
+    a, b, c = _cases(values, 3, index)
+    one, two = _cases(near, 2, index)
+    return _regroups(join, index, a, b, c) and _starts_freely(join, index, one, two)
 
 
 def _zip(*lists: Sequence[Any]) -> Any:
@@ -230,24 +230,24 @@ def _around(init: Array, dtype: str) -> Array:
     return np.array([v for v in near if least <= v <= limits.max], kind)
 
 
-def _cases(values: Sequence[Array], count: int, place: int | None) -> list[Values]:
+def _cases(values: Sequence[Array], count: int, index: int | None) -> list[Values]:
     """All tuples of `count` records, where they have places of different ones."""
     records = [v.ravel() for v in np.meshgrid(*values, indexing="ij")]
     chosen = np.indices((len(records[0]),) * count).reshape(count, -1)
-    if place is not None:
-        at = records[place][chosen]
+    if index is not None:
+        at = records[index][chosen]
         pairs = itertools.combinations(range(count), 2)
         chosen = chosen[:, np.all([at[i] != at[j] for i, j in pairs], axis=0)]
     return [[v[which] for v in records] for which in chosen]
 
 
-def _regroups(join: _Join, place: int | None, a: Values, b: Values, c: Values) -> bool:
+def _regroups(join: _Join, index: int | None, a: Values, b: Values, c: Values) -> bool:
     """Whether a join commutes and regroups, and has the place of one of its arguments."""
-    ab = join.ordered(place, a, b)
-    if place is not None and not ((ab[place] == a[place]) | (ab[place] == b[place])).all():
+    ab = join.ordered(index, a, b)
+    if index is not None and not ((ab[index] == a[index]) | (ab[index] == b[index])).all():
         return False
-    left, right = join.ordered(place, ab, c), join.ordered(place, a, join.ordered(place, b, c))
-    return join.same(ab, join.ordered(place, b, a)) and join.same(left, right)
+    left, right = join.ordered(index, ab, c), join.ordered(index, a, join.ordered(index, b, c))
+    return join.same(ab, join.ordered(index, b, a)) and join.same(left, right)
 
 
 def _associates(join: _Join) -> bool:
@@ -264,23 +264,23 @@ def _associates(join: _Join) -> bool:
     return join.same(join(join(a, b), c), join(a, join(b, c)))
 
 
-def _starts_freely(join: _Join, place: int | None, a: Values, b: Values) -> bool:
+def _starts_freely(join: _Join, index: int | None, a: Values, b: Values) -> bool:
     """Whether starting again from the inits, anywhere, changes nothing."""
     start = join.inits
     from_a, from_b = join(start, a), join(start, b)
-    both = join.ordered(place, from_a, b)
+    both = join.ordered(index, from_a, b)
     wanted = both
-    if place is not None:  # the order of the elements is what is wanted
-        wanted = _where(b[place] < a[place], join(from_b, a), join(from_a, b))
+    if index is not None:  # the order of the elements is what is wanted
+        wanted = _where(b[index] < a[index], join(from_b, a), join(from_a, b))
     pairs = [
-        (join.ordered(place, start, start), start),
-        (join.ordered(place, start, a), from_a),
-        (join.ordered(place, a, start), from_a),
-        (join.ordered(place, start, from_a), from_a),
-        (join.ordered(place, from_a, start), from_a),
+        (join.ordered(index, start, start), start),
+        (join.ordered(index, start, a), from_a),
+        (join.ordered(index, a, start), from_a),
+        (join.ordered(index, start, from_a), from_a),
+        (join.ordered(index, from_a, start), from_a),
         (both, wanted),
-        (join.ordered(place, from_a, from_b), wanted),
-        (join(start, join.ordered(place, a, b)), wanted),
+        (join.ordered(index, from_a, from_b), wanted),
+        (join(start, join.ordered(index, a, b)), wanted),
     ]
     return all(join.same(x, y) for x, y in pairs)
 

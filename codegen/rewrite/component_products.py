@@ -45,7 +45,7 @@ def product(
     """The ops of one piece, its value last: `components` times what begins at `start` in the matrix
     and goes on along the dim that is summed over."""
     [axis], [summed] = (_both(op, "contract")[n] for n in (side, 1 - side))
-    place, wide = _result_dims(op, side), "f32" if op.dtype in _NARROW else op.dtype
+    result_dims, wide = _result_dims(op, side), "f32" if op.dtype in _NARROW else op.dtype
     chain = Chain(op)
     make, dims = chain.make, shape.dims
 
@@ -58,7 +58,7 @@ def product(
     total: Op | None = None
     for number, one in enumerate(components):
         kept = [d for d in range(one.shape.rank) if d != axis]
-        item = spread(one, kept, [place[d] for d in kept])
+        item = spread(one, kept, [result_dims[d] for d in kept])
         at = tuple(number if d == summed else n for d, n in enumerate(start))
         limits = {"start": at, "limit": tuple(n + 1 for n in at), "stride": (1,) * len(at)}
         factor = spread(make("slice", matrix.dtype, (1,) * len(at), matrix, **limits), (), ())

@@ -25,8 +25,8 @@ def with_exchanges(graph: Graph, tiled: Container[Op], views: Set[Op], outputs: 
     """The region with those of its values marked that are computed once for all threads of a block:
     of `tiled` values what takes long to compute again, of `views` what is read at many places, and
     all that become `outputs`."""
-    places = _places(graph)
-    once = {*outputs, *(op for op in views if places.get(op, 0) >= LEAST_READ)}
+    reads = _reads(graph)
+    once = {*outputs, *(op for op in views if reads.get(op, 0) >= LEAST_READ)}
     cost: dict[Op, float] = {}
     for op in graph.ops[:-1]:
         is_computed = kind_of(op.opcode) is Kind.ELEMENTWISE
@@ -34,12 +34,12 @@ def with_exchanges(graph: Graph, tiled: Container[Op], views: Set[Op], outputs: 
         own = spec_of(op.opcode).flops if is_computed else 0
         cost[op] = READ if op.opcode == "parameter" else min(made + own, EXCHANGE)
         spread = is_computed and op in tiled and op.shape.rank > 0
-        if spread and cost[op] * (places[op] - 1) >= EXCHANGE:
+        if spread and cost[op] * (reads[op] - 1) >= EXCHANGE:
             once.add(op)
     return _marked(graph, once)
 
 
-def _places(graph: Graph) -> dict[Op, int]:
+def _reads(graph: Graph) -> dict[Op, int]:
     """At how many places, as seen from what is computed of it, each value is read. Loops that sum
     it up had rather find it where it is stored."""
     found: dict[Op, int] = {}

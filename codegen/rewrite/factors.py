@@ -112,14 +112,14 @@ def _product(
     """What is left of a product of values that vary without those factors of theirs that are not
     needed to keep it in range."""
     rests = list(value.operands)
-    for place in (0, 1):
+    for side in (0, 1):
         made: list[Op] = []
         taken: list[Factor] = []
-        rest = _parted(rests[place], op, made, taken, products, deep)
-        if taken and rest is not None and may_leave(taken, rest, rests[1 - place]):
+        rest = _parted(rests[side], op, made, taken, products, deep)
+        if taken and rest is not None and may_leave(taken, rest, rests[1 - side]):
             chain += made
             outside += taken
-            rests[place] = rest
+            rests[side] = rest
     if tuple(rests) == value.operands:
         return value
     return _made(chain, "multiply", value.shape, tuple(rests), {})
@@ -173,13 +173,13 @@ def _narrower(broadcast: Op, op: Op, chain: list[Op]) -> Op:
     (inner,) = broadcast.operands
     summed = op.attrs["dimensions"]
     left = [d for d in range(len(broadcast.dims)) if d not in summed]
-    places = [d for d in broadcast.attrs["dimensions"] if d not in summed]
-    if len(places) < inner.shape.rank:
+    dimensions = [d for d in broadcast.attrs["dimensions"] if d not in summed]
+    if len(dimensions) < inner.shape.rank:
         dims = tuple(extent for d, extent in _dims(broadcast) if d in left)
         inner = _made(chain, "reshape", Shape(inner.dtype, dims), (inner,), {})
     if inner.dims == op.dims:
         return inner
-    attrs = {"dimensions": tuple(left.index(d) for d in places)}
+    attrs = {"dimensions": tuple(left.index(d) for d in dimensions)}
     return _made(chain, "broadcast", Shape(inner.dtype, op.dims), (inner,), attrs)
 
 

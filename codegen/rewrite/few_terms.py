@@ -46,8 +46,8 @@ def _summed(op: Op) -> list[Op] | None:
     rest = iter(range(kept, kept + len(results)))
     order = tuple(len(dims) - 1 if d == of else next(rest) for d in range(matrix.shape.rank))
     factors = []
-    for value, places in ((x, (*range(kept), len(dims) - 1)), (matrix, order)):
-        factor = chain.make("broadcast", value.dtype, dims, value, dimensions=places)
+    for value, dimensions in ((x, (*range(kept), len(dims) - 1)), (matrix, order)):
+        factor = chain.make("broadcast", value.dtype, dims, value, dimensions=dimensions)
         if value.dtype != op.dtype:
             factor = chain.make("convert", op.dtype, dims, factor)
         factors.append(factor)

@@ -37,7 +37,7 @@ from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import Graph, Op
 
 #: Ops that only say where elements of a value lie.
-_PLACES = ("slice", "reshape", "transpose")
+_MOVES = ("slice", "reshape", "transpose")
 
 
 def with_halos(graph: Graph, sizes: Sequence[int]) -> Graph:
@@ -106,7 +106,7 @@ class _Tiler:
         chain, own = Chain(op), self.found.dims(op)
         tile = self.read(chain, Need(op, NO_PINS, {n: Interval() for n in own}))
         value = tile.op
-        while value.opcode in _PLACES:
+        while value.opcode in _MOVES:
             [value] = value.operands
         stored.add(value)
         before = len(tile.counted)
@@ -147,9 +147,9 @@ class _Tiler:
         tiles_read = [self.read(chain, read) for read in reads]
         if op.opcode == "broadcast":
             [x] = tiles_read
-            places = [counted.index(n) for n in x.counted]
-            places += [len(counted) + d for d in op.attrs["dimensions"]]
-            made = chain.make("broadcast", op.dtype, dims, x.op, dimensions=tuple(places))
+            dimensions = [counted.index(n) for n in x.counted]
+            dimensions += [len(counted) + d for d in op.attrs["dimensions"]]
+            made = chain.make("broadcast", op.dtype, dims, x.op, dimensions=tuple(dimensions))
             return _Tile(made, counted)
         values = tuple(
             x.op if x.op.shape.rank == 0 else self.spread(chain, x, counted).op for x in tiles_read
@@ -180,9 +180,9 @@ class _Tiler:
             return tile
         own = tile.op.dims[len(tile.counted) :]
         dims = (*map(self.found.count, counted), *own)
-        places = [counted.index(n) for n in tile.counted]
-        places += range(len(counted), len(dims))
-        op = chain.make("broadcast", tile.op.dtype, dims, tile.op, dimensions=tuple(places))
+        dimensions = [counted.index(n) for n in tile.counted]
+        dimensions += range(len(counted), len(dims))
+        op = chain.make("broadcast", tile.op.dtype, dims, tile.op, dimensions=tuple(dimensions))
         return _Tile(op, counted)
 
     def view(self, chain: Chain, op: Op, pins: Pins) -> _Tile:

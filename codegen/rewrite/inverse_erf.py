@@ -18,9 +18,9 @@ from fusionstitch.hlo.rewrite import splat
 #: Ops that it takes at most.
 MOST_OPS = 100
 #: Where it is asked: at numbers of one logarithm after the other, which chooses the polynomial.
-_PLACES = np.sqrt(-np.expm1(-np.array([1e-12, 1e-4, *np.arange(0.1, 16.5, 0.2)])))
+_SAMPLES = np.sqrt(-np.expm1(-np.array([1e-12, 1e-4, *np.arange(0.1, 16.5, 0.2)])))
 _EDGES = np.array([0, 1e-30, 1e-7, 1.001, 2, np.inf, np.nan])
-_ARGUMENTS = np.concatenate([-_PLACES, _PLACES, -_EDGES, _EDGES]).astype(np.float32)
+_ARGUMENTS = np.concatenate([-_SAMPLES, _SAMPLES, -_EDGES, _EDGES]).astype(np.float32)
 _ENDS = np.array([-1, 1], np.float32)
 _FAR = 1e-5
 #: What it is made of.

@@ -110,7 +110,7 @@ class _Parts:
         return Op("reduce", Shape(self.sums.dtype, left), operands, attrs)
 
     @property
-    def place(self) -> int:
+    def part_dim(self) -> int:
         """The dim of the partial sums that counts parts."""
         return self.axis - sum(d < self.axis for d in self.sums.attrs["dimensions"])
 
@@ -144,7 +144,7 @@ def merge_variances(graph: Graph) -> Graph:
             chain = []
             one, two, mean = squares[op]
             whole = replace(two, values=copies[two.values], sums=copy).whole
-            _merged(copy, whole, two.place, copies[mean], moments[one.sums], chain)
+            _merged(copy, whole, two.part_dim, copies[mean], moments[one.sums], chain)
         if copy not in chain:
             chain[-1].name = copy.name
         copies[op] = chain[-1]
@@ -228,9 +228,9 @@ def _part_moments(sums: Op, chain: list[Op]) -> _Moments:
         return make("multiply", sums.dims, value, make.constant(sums.dims, by))
 
     shift = scaled(add_up(sample), 1 / sampled)
-    places = tuple(d for d in range(len(limits)) if d not in summed)
+    kept_dims = tuple(d for d in range(len(limits)) if d not in summed)
     about = make(
-        "subtract", values.dims, values, make("broadcast", values.dims, shift, dimensions=places)
+        "subtract", values.dims, values, make("broadcast", values.dims, shift, dimensions=kept_dims)
     )
     total = add_up(about)
     squares = add_up(make("multiply", values.dims, about, about))
@@ -242,14 +242,14 @@ def _part_moments(sums: Op, chain: list[Op]) -> _Moments:
 
 
 def _merged(
-    squares: Op, whole: Op, place: int, mean: Op, moments: _Moments, chain: list[Op]
+    squares: Op, whole: Op, part_dim: int, mean: Op, moments: _Moments, chain: list[Op]
 ) -> None:
     """Appends M_p + n * (m_p - m)^2 to `chain`."""
     make = _Maker(squares, chain)
     dims = squares.dims
     centre = kept(mean, whole, chain)
-    places = tuple(d for d in range(len(dims)) if d != place)
-    centre = make("broadcast", dims, centre, dimensions=places)
+    kept_dims = tuple(d for d in range(len(dims)) if d != part_dim)
+    centre = make("broadcast", dims, centre, dimensions=kept_dims)
     # k and m are near each other, their difference is exact; m_p would be rounded to their size
     away = make("add", dims, make("subtract", dims, moments.shift, centre), moments.offset)
     between = make("multiply", dims, away, away)

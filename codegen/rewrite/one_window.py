@@ -48,8 +48,8 @@ def update_window(op: Op) -> list[Op] | None:
         )
         start = chain.make("reshape", indices.dtype, (), part)
         starts.append(start)
-        place = known(start, ())
-        if place is not None and place.lo >= 0 and place.hi <= n - size:
+        range_ = known(start, ())
+        if range_ is not None and range_.lo >= 0 and range_.hi <= n - size:
             continue
         for direction, bound in (("GE", 0), ("LE", n - size)):
             limit = chain.scalar(bound, indices.dtype)

@@ -122,11 +122,11 @@ def _distance(fact: Fact, base: Fact) -> int | None:
     if not at.size:
         return None
     by = first - int(at[0])
-    place = np.arange(low.size) - by
-    there = (place >= 0) & (place < begun.size)
+    position = np.arange(low.size) - by
+    there = (position >= 0) & (position < begun.size)
     if (there == none).any():
         return None
-    inside = place[there]
+    inside = position[there]
     same = (begun[inside] == low[there]).all() and (ended[inside] == high[there]).all()
     return by if same else None
 
@@ -162,12 +162,12 @@ def _orders(
 ) -> Iterator[tuple[bool, bool, Array, Array]]:
     """Whether a scan of the elements from `first` to `last` is mirrored, and reversed, and the
     bounds of what each of its elements stands for."""
-    place = np.arange(size)
+    position = np.arange(size)
     begun, ended = np.full(size, first), np.full(size, last)
-    yield False, False, begun, first + place + own
-    yield True, False, last - place - own, ended
-    yield False, True, last - size + place + 1 - own, ended
-    yield True, True, begun, first + size - place - 1 + own
+    yield False, False, begun, first + position + own
+    yield True, False, last - position - own, ended
+    yield False, True, last - size + position + 1 - own, ended
+    yield True, True, begun, first + size - position - 1 + own
 
 
 def _has_rows(op: Op, fact: Fact, dims: tuple[int, ...]) -> bool:

@@ -135,9 +135,9 @@ class Scanning:
     def _begun(self, after: Op, own: Op, axis: int, first: int) -> Op:
         """What follows nothing, at one place of an axis, is what it is: its factor, which may be
         infinite, counts for nothing."""
-        place = self.chain.make("iota", "s32", own.dims, dimension=axis)
-        at = self.chain.splat(first, place)
-        begins = self.chain.compare(place, "EQ", at)
+        iota = self.chain.make("iota", "s32", own.dims, dimension=axis)
+        at = self.chain.splat(first, iota)
+        begins = self.chain.compare(iota, "EQ", at)
         return self.chain.like(own, "select", begins, own, after)
 
     def _times(self, one: Op | None, other: Op | None) -> Op | None:

@@ -36,7 +36,7 @@ def comparable(op: Op) -> Verdict:
         scattered = d in attrs["scatter_dims_to_operand_dims"]
         if updates.dims[w] != (1 if scattered else x.dims[d]):
             return forbid("It scatters windows of several elements.")
-    vectors = math.prod(updates.dims[w] for w in _places(op))
+    vectors = math.prod(updates.dims[w] for w in _batch_dims(op))
     if x.shape.size * vectors > MOST:
         return forbid(
             "Its updates are too many to be compared with every element.",
@@ -53,13 +53,13 @@ def expand_scatter(op: Op) -> list[Op] | None:
     chain, attrs = Chain(op), op.attrs
     x, _, updates = op.operands
     reducer, scattered = attrs["reducer"], attrs["scatter_dims_to_operand_dims"]
-    places, windows = _places(op), _windows(op)
+    batch, windows = _batch_dims(op), _windows(op)
     # the updates before the dims that windows lie along: neighbouring elements are read together
     before = max(scattered, default=-1) + 1
-    dims = (*x.dims[:before], *(updates.dims[w] for w in places), *x.dims[before:])
-    summed = tuple(range(before, before + len(places)))
-    along = dict(zip(places, summed, strict=True)) | {
-        w: d + len(places) * (d >= before) for w, d in windows.items() if d not in scattered
+    dims = (*x.dims[:before], *(updates.dims[w] for w in batch), *x.dims[before:])
+    summed = tuple(range(before, before + len(batch)))
+    along = dict(zip(batch, summed, strict=True)) | {
+        w: d + len(batch) * (d >= before) for w, d in windows.items() if d not in scattered
     }
     kept = tuple(w for w in range(updates.shape.rank) if w in along)
     if len(kept) < updates.shape.rank:
@@ -70,8 +70,8 @@ def expand_scatter(op: Op) -> list[Op] | None:
     here = None
     for k, d in enumerate(scattered):
         index = _component(chain, op, k, dims, summed)
-        place = chain.like(index, "iota", dimension=d)
-        equal = chain.compare(place, "EQ", index)
+        iota = chain.like(index, "iota", dimension=d)
+        equal = chain.compare(iota, "EQ", index)
         here = equal if here is None else chain.like(here, "and", here, equal)
     neutral = identity(reducer, x.dtype)
     if here is not None:
@@ -90,7 +90,7 @@ def _windows(op: Op) -> dict[int, int]:
     return dict(zip(op.attrs["update_window_dims"], kept, strict=True))
 
 
-def _places(op: Op) -> list[int]:
+def _batch_dims(op: Op) -> list[int]:
     """The dims of the updates that count index vectors."""
     rank = op.operands[2].shape.rank
     return [w for w in range(rank) if w not in op.attrs["update_window_dims"]]

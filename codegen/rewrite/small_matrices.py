@@ -47,10 +47,10 @@ class _Elements:
     def of(self, x: Op, *at: int | None) -> Op:
         """The element of `x` `at` its last dims, or, where None is said, all along that dim."""
         chain, before = self.chain, x.shape.rank - len(at)
-        for dim, place in enumerate(at, before):
-            if place is not None:
-                x = chain.part(x, dim, place, place + 1)
-        kept = tuple(n for n, place in zip(x.dims[before:], at, strict=True) if place is None)
+        for dim, index in enumerate(at, before):
+            if index is not None:
+                x = chain.part(x, dim, index, index + 1)
+        kept = tuple(n for n, index in zip(x.dims[before:], at, strict=True) if index is None)
         return chain.make("reshape", x.dtype, (*x.dims[:before], *kept), x)
 
     def matrix(self, x: Op) -> list[list[Op]]:

@@ -50,11 +50,11 @@ def negate_twice(builder: Builder, op: Op) -> Op | None:
 @rule("multiply", "divide")
 def sign_of_product(builder: Builder, op: Op) -> Op | None:
     """-x * y -> -(x * y); the same for y, and for x / y"""
-    for place in (0, 1):
-        positive = _negated(op.operands[place])
+    for side in (0, 1):
+        positive = _negated(op.operands[side])
         if positive is not None:
             operands = list(op.operands)
-            operands[place] = positive
+            operands[side] = positive
             return builder.make(op, "negate", builder.make(op, op.opcode, *operands))
     return None
 

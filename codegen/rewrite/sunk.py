@@ -339,9 +339,9 @@ class _Sinking:
         ):
             return None
         last = len(found.ops) - 1
-        places = order.attrs["value"].reshape(-1).astype(int).clip(0, last)
-        few = len(places) <= MOST_PIECES
-        return _Pieces(axis, tuple(found.ops[n] for n in places)) if few else None
+        numbers = order.attrs["value"].reshape(-1).astype(int).clip(0, last)
+        few = len(numbers) <= MOST_PIECES
+        return _Pieces(axis, tuple(found.ops[n] for n in numbers)) if few else None
 
     def _reshape(self, op: Op, found: _Pieces) -> _Pieces | None:
         """The dim must be one of the result's as well."""
@@ -471,5 +471,5 @@ def _cut(shape: Shape, axis: int, extent: int) -> Shape:
     return Shape(shape.dtype, _with(shape.dims, axis, extent))
 
 
-def _with(values: Sequence[int], place: int, value: int) -> tuple[int, ...]:
-    return tuple(value if n == place else one for n, one in enumerate(values))
+def _with(values: Sequence[int], dim: int, value: int) -> tuple[int, ...]:
+    return tuple(value if n == dim else one for n, one in enumerate(values))

@@ -97,12 +97,12 @@ def _reduced(chain: Chain, x: Op, init: Op, attrs: Mapping[str, Any]) -> Op:
             x.dims, attrs["size"], attrs["window_dilation"], attrs["stride"], strict=True
         )
     )
-    places = {
+    window = {
         "along": along,
         "stride": attrs["stride"],
         "dilation": tuple(attrs["window_dilation"][d] for d in along),
     }
-    view = chain.make("windows", x.dtype, (*dims, *sizes), x, **places)
+    view = chain.make("windows", x.dtype, (*dims, *sizes), x, **window)
     return _over(chain, view, init, attrs, dims)
 
 

@@ -17,7 +17,7 @@ def check_followed(given: Template, graph: Graph, plan: KernelPlan) -> None:
     lines = list(_lines(graph, plan))
     order = [line.identifier for line, _ in lines]
     found = iter(lines) if given.phases else None
-    place = -1
+    latest = -1
     for asked in given.schedules:
         line, block = next(found) if found else lines[order.index(asked.identifier)]
         if not _same(asked.attrs, line.attrs, block and bool(given.flat)) or not _marked(
@@ -26,12 +26,12 @@ def check_followed(given: Template, graph: Graph, plan: KernelPlan) -> None:
             raise CodegenError(
                 f"{asked} cannot be followed: in the loop that its op has here it is {line}"
             )
-        if given.flat and order.index(asked.identifier) < place:
+        if given.flat and order.index(asked.identifier) < latest:
             raise CodegenError(
-                f"{asked.identifier} stands after {order[place]} in the template, but is computed "
+                f"{asked.identifier} stands after {order[latest]} in the template, but is computed "
                 "before it: write them in that order."
             )
-        place = order.index(asked.identifier)
+        latest = order.index(asked.identifier)
 
 
 def _lines(graph: Graph, plan: KernelPlan) -> Iterator[tuple[Schedule, bool]]:

@@ -190,12 +190,12 @@ class _Follower:
 
     def _check_order(self, phases: Sequence[Sequence[Group]]) -> None:
         """Raises CodegenError where a group reads what is not there yet."""
-        place = {
+        position = {
             s: (n, group) for n, phase in enumerate(phases) for group in phase for s in group.stages
         }
-        for stage, (number, group) in place.items():
+        for stage, (number, group) in position.items():
             for producer, _ in stage.reads:
-                before, other = place[producer]
+                before, other = position[producer]
                 if other is not group and before >= number:
                     raise CodegenError(
                         f"{self.label[stage.op.id]} reads {self.label[producer.op.id]} of another "

@@ -295,15 +295,15 @@ def _split(op: Op, split: Split) -> list[Op]:
         for source, axis in zip(operands, axes, strict=False)
     ]
     if op.opcode == "reduce":
-        partial, place = _partial_reduce(op, sources[0], zero, axes[0], part_of)
+        partial, dim = _partial_reduce(op, sources[0], zero, axes[0], part_of)
         init = operands[1]
     else:
-        partial, place, init = _partial_dot(op, sources, axes, count, dtype), 0, zero
+        partial, dim, init = _partial_dot(op, sources, axes, count, dtype), 0, zero
     final = Op(
         "reduce",
         Shape(dtype, op.dims),
         (partial, init),
-        {"dimensions": (place,), "reducer": reducer},
+        {"dimensions": (dim,), "reducer": reducer},
         f"{op.name}_sum" if rounded else op.name,
         None if rounded else op.origin,
         op.called if op.opcode == "reduce" and not rounded else (),

@@ -91,7 +91,7 @@ def others(own: Scheduled) -> Iterator[frozenset[int]]:
     rank: dict[tuple[object, ...], float] = {}
     for value in again(own.graph, now):
         op = value.op
-        key: tuple[object, ...] = op.id in now, op.opcode, op.shape, value.cost, value.places
+        key: tuple[object, ...] = op.id in now, op.opcode, op.shape, value.cost, value.reads
         classes.setdefault(key, []).append(op.id)
         rank[key] = rank.get(key, 0.0) + value.spared
     for is_stored in (False, True):

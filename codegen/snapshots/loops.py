@@ -49,10 +49,10 @@ def _extents(index: Indices, extents: Sequence[int]) -> str:
 
 
 def _at(index: Indices) -> str:
-    return f"[{', '.join(map(_place, index))}]"
+    return f"[{', '.join(map(_index, index))}]"
 
 
-def _place(index: Index) -> str:
+def _index(index: Index) -> str:
     """An index; where data decides, whose."""
     if not index.fetched:
         return str(index)

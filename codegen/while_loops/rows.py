@@ -177,11 +177,11 @@ class Axes:
             for d in range(op.shape.rank):
                 self._join((op.operands[0].id, d), (op.id, d))
         if op.opcode == "gather":  # places that are all alike are read as one
-            places = op.operands[1]
-            rows = [d for d in range(places.shape.rank) if d != op.attrs["index_vector_dim"]]
+            indices = op.operands[1]
+            rows = [d for d in range(indices.shape.rank) if d != op.attrs["index_vector_dim"]]
             own_rows = [d for d in range(op.shape.rank) if d not in op.attrs["offset_dims"]]
             for d, row in zip(own_rows, rows, strict=True):
-                self._join((places.id, row), (op.id, d))
+                self._join((indices.id, row), (op.id, d))
         if is_branching(op):
             found = [g.index.variables for read in reads(op, dims) for g in read.guards]
             cut = [(op.id, own[v]) for variables in found for v in variables if v in own]

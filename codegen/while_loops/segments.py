@@ -318,11 +318,11 @@ class _Cutter:
         yield from self.straight(begun, later)
         self.slots |= slots
         scalars = {s.id: s for move in moves for s in (*move.starts, *move.conditions)}
-        places = {i: Slot(op.shape, _label(op)) for i, op in scalars.items() if not self.simple(op)}
-        ended += [(scalars[i], Target(slot)) for i, slot in places.items()]
+        new = {i: Slot(op.shape, _label(op)) for i, op in scalars.items() if not self.simple(op)}
+        ended += [(scalars[i], Target(slot)) for i, slot in new.items()]
         body = tuple(self.sequence(loop.inner, ended))
         if moves:
-            self.slots |= places
+            self.slots |= new
             body = (*body, Moves(tuple(moves)))
         if body:  # without one it only counts
             yield Repeat(count, step, flat.root(loop.condition), body, tuple(pairs), chosen)

@@ -90,10 +90,10 @@ def facts(
 def summary_of(region: Graph, form: InRows | Phased, written: Written, us: float) -> Loops:
     """What became of the loops of a region, which take `us` microseconds together."""
     flat = form.flat
-    places = _InRegisters(form) if isinstance(form, InRows) else _InSlots(form, written)
+    storage = _InRegisters(form) if isinstance(form, InRows) else _InSlots(form, written)
     in_hlo = list(loops_of(region))
     pairs = zip(flat.loops, in_hlo, strict=True)
-    loops = tuple(_told(flat, loop, op, places) for loop, op in pairs)
+    loops = tuple(_told(flat, loop, op, storage) for loop, op in pairs)
     iterations = sum(trips_of(flat, loop) for loop in flat.loops)
     us /= max(1, iterations)
     if isinstance(form, InRows):
@@ -141,7 +141,7 @@ class _InSlots:
         return WHERE[self.memories.get(name, Memory.SHARED)]
 
 
-def _told(flat: Flat, loop: Loop, op: Op, places: _InRegisters | _InSlots) -> Told:
+def _told(flat: Flat, loop: Loop, op: Op, storage: _InRegisters | _InSlots) -> Told:
     body = op.called[1]
     shapes = op.shape.elements or (op.shape,)
     kept = kept_elements(body)
@@ -160,13 +160,13 @@ def _told(flat: Flat, loop: Loop, op: Op, places: _InRegisters | _InSlots) -> To
             elements.append(Element(number, shape, "counter", VARIABLE, made.source))
         else:
             role = "condition" if number is None else _role(flat, c)
-            elements.append(Element(number, shape, role, places.of(c), made.source))
+            elements.append(Element(number, shape, role, storage.of(c), made.source))
     elements.sort(key=lambda one: (one.number is None, one.number))
     inner = zip(loop.inner, loops_of(body), strict=True)
     return Told(
         count.trips if count else None,
         tuple(elements),
-        tuple(_told(flat, one, inside, places) for one, inside in inner),
+        tuple(_told(flat, one, inside, storage) for one, inside in inner),
     )
 
 

@@ -103,11 +103,11 @@ class _Kept:
     def __init__(self, flat: Flat, without: _Without, inside: Op):
         self.flat, self.without, self.inside = flat, without, inside
         self.own = without.mask
-        self.place = tuple(variable(f"d{d}", n) for d, n in enumerate(inside.dims))
+        self.element = tuple(variable(f"d{d}", n) for d, n in enumerate(inside.dims))
         self.steps = MOST_STEPS
 
     def by(self, after: Op) -> bool:
-        return after.dims == self.inside.dims and self.is_kept(after, self.place, {})
+        return after.dims == self.inside.dims and self.is_kept(after, self.element, {})
 
     def is_kept(self, op: Op, index: Indices, same: dict[int, Index]) -> bool:
         """Whether element `index` of `op` is what the row has at its place. `same` says of which
@@ -116,10 +116,10 @@ class _Kept:
         if self.steps < 0:
             return False
         if op is self.inside:
-            pairs = enumerate(zip(index, self.place, strict=True))
+            pairs = enumerate(zip(index, self.element, strict=True))
             return all(at == own or same.get(d) == at for d, (at, own) in pairs)
         if op.opcode == "parameter":
-            return index == self.place and self.is_kept_by_a_loop(op)
+            return index == self.element and self.is_kept_by_a_loop(op)
         if op.opcode == "select":
             return self.is_kept_by_both(op, index, same)
         if kind_of(op.opcode) is not Kind.MOVEMENT or is_branching(op):
@@ -130,7 +130,7 @@ class _Kept:
     def is_kept_by_both(self, op: Op, index: Indices, same: dict[int, Index]) -> bool:
         which, yes, no = op.operands
         rows = self.own.shape.rank
-        if index[:rows] == self.place[:rows]:
+        if index[:rows] == self.element[:rows]:
             asked = _of_rows(which, self.own)
             for value, kept in ((False, no), (True, yes)):
                 if self.without.is_said(asked, value):
@@ -153,7 +153,7 @@ class _Kept:
         at = index[count.attrs["dimension"]]
         return {
             d: position(other, index, n)
-            for d, (own, n) in enumerate(zip(self.place, self.inside.dims, strict=True))
+            for d, (own, n) in enumerate(zip(self.element, self.inside.dims, strict=True))
             if at == own
         }
 
@@ -163,6 +163,6 @@ class _Kept:
         for loop in self.flat.every:
             for c in loop.carried:
                 if self.flat.parameter(c.after) is after:
-                    begun = self.is_kept(self.flat.root(c.first), self.place, {})
+                    begun = self.is_kept(self.flat.root(c.first), self.element, {})
                     return begun and keeps(self.flat, c, self.own)
         return False

@@ -33,13 +33,13 @@ def loop_outputs(module: Module, device: Device) -> list[Behind]:
 
 def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
     found = [w for i in range(len(loop.results)) if (w := loop.write(i)) is not None]
-    written = [w for w in found if w.place is found[0].place]
+    written = [w for w in found if w.position is found[0].position]
     alone = _only_for(loop, written)
     mixers, products = _mixers(loop, alone), _products(loop, alone)
     moved = _moved(loop, mixers | products.keys(), alone) or _moved(loop, mixers, alone)
     if not moved:
         return None
-    place, stacks = written[0].place, {w.op: w.index for w in written}
+    place, stacks = written[0].position, {w.op: w.index for w in written}
     new = _frontier(loop, moved, place, stacks)
     for op in reversed(new):
         if op in alone and _is_liftable(loop, op):

@@ -74,7 +74,7 @@ def test_no_frame(start):
     assert users([]) is None
     ours = [Frame(f"{OURS}/trial.py", "lowered", 3), Frame(f"{OURS}/cli.py", "main", 2)]
     assert users([*ours, Frame(start, "<module>", 1)]) is None
-    assert Frames(HloModule().stack_frame_index).place(3) == ("", 0)
+    assert Frames(HloModule().stack_frame_index).location(3) == ("", 0)
 
 
 def test_frames_that_call_each_other_end():
@@ -85,8 +85,8 @@ def test_frames_that_call_each_other_end():
     index.stack_frames.add(file_location_id=1, parent_frame_id=1)
     index.stack_frames.add(file_location_id=4)
     frames = Frames(index)
-    assert frames.place(1) == (f"{PACKAGES}/flax/n.py", 7)
-    assert frames.place(3) == ("", 0)
+    assert frames.location(1) == (f"{PACKAGES}/flax/n.py", 7)
+    assert frames.location(3) == ("", 0)
 
 
 # ---- programs -----------------------------------------------------------------------------------
