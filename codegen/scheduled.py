@@ -72,6 +72,6 @@ class Scheduled:
         return (
             ("unshared_bytes", self.layout.unshared),
             ("shared_requests", sum(plan.requests for plan in plans)),
-            ("shared_allocations", sum(plan.allocations for plan in plans)),
+            ("shared_allocations", sum(plan.buffers for plan in plans)),
             ("groups", len(self.plan.groups)),
         )

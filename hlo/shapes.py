@@ -169,7 +169,9 @@ def _gather(op: Op) -> Shape:
     left = iter(batch)
     rank = len(window) + len(batch)
     of_window = dict(zip(offset, window, strict=True))
-    return Shape(x.dtype, tuple(of_window[d] if d in of_window else next(left) for d in range(rank)))
+    return Shape(
+        x.dtype, tuple(of_window[d] if d in of_window else next(left) for d in range(rank))
+    )
 
 
 def _reduce(op: Op) -> Shape:

@@ -104,11 +104,11 @@ class Access:
 
     def declare_exchanges(self) -> None:
         """Declares the shared memory that the nest's threads exchange partial results through."""
-        for exchange, slot in self.memory.exchanges.items():
+        for exchange, allocation in self.memory.exchanges.items():
             if exchange.nest is not self.plan:
                 continue
             name = self.writer.name(f"{self.label(exchange.stages[0].op)}_exchange")
-            self.writer.add(Shared(Raw.BYTE, name, slot.offset, slot.bytes))
+            self.writer.add(Shared(Raw.BYTE, name, allocation.offset, allocation.bytes))
             self.exchanges |= dict.fromkeys(exchange.stages, name)
 
     def position(self, row: Index, width: int) -> Index:

@@ -67,5 +67,5 @@ def _store_carried(sweeps: Sweeps, step: Expr | None) -> None:
     with sweeps.access.vector_loop(sweeps.element):
         sweeps.digits.bind_column(sweeps.unit * sweeps.width + sweeps.element)
         for stage, name in sweeps.carried.items():
-            total = Element(Name(name), sweeps.slot(step))
+            total = Element(Name(name), sweeps.register_index(step))
             sweeps.access.store(stage, sweeps.values.finished(stage.op, total), [])

@@ -47,9 +47,9 @@ class ColumnBlocks:
         rows = self.rows
         source = dot.op.operands[1 - side_of_rows(rows, dot)]
         name = rows.writer.name(f"{rows.label(source)}_block")
-        slot = rows.access.memory.exchanges[ExchangeBuffer(rows.plan, (dot,))]
+        allocation = rows.access.memory.exchanges[ExchangeBuffer(rows.plan, (dot,))]
         size = self.columns * layout.stride
-        rows.writer.add(Shared(stored(layout.element), name, slot.offset, size))
+        rows.writer.add(Shared(stored(layout.element), name, allocation.offset, size))
         return name
 
     def copy(self, results: Container[Stage]) -> None:

@@ -177,7 +177,7 @@ class Sweeps:
             return
         with self.access.vector_loop(self.element):
             self.digits.bind_column(self.unit * self.width + self.element)
-            where = self.slot(step)
+            where = self.register_index(step)
             for held in self.held:
                 assert step is not None
                 vector = Element(Name(held.array), step)
@@ -192,7 +192,7 @@ class Sweeps:
                     value = self.values.value(op, at)
                     self.writer.add(Assign(Element(Name(name), where), value))
 
-    def slot(self, step: Expr | None) -> Expr:
+    def register_index(self, step: Expr | None) -> Expr:
         """The place in a register array of the current element."""
         if not self.element.terms:
             return step or Number("0")

@@ -18,7 +18,7 @@ from fusionstitch.codegen.loops.dominance import DominanceTree
 from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.memory.exchange_scratch import ExchangeBuffer, exchange_buffers
-from fusionstitch.codegen.memory.shared import SharedPlan, SharedRequest, Slot, plan_shared
+from fusionstitch.codegen.memory.shared import Allocation, SharedPlan, SharedRequest, plan_shared
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.hlo.errors import CodegenError
@@ -34,7 +34,7 @@ class SharedLayout:
     """
 
     offsets: Mapping[Stage, int]
-    exchanges: Mapping[ExchangeBuffer, Slot]
+    exchanges: Mapping[ExchangeBuffer, Allocation]
     total: int
     unshared: int
     plans: tuple[SharedPlan, ...]
@@ -43,7 +43,7 @@ class SharedLayout:
 def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> SharedLayout:
     """Shared memory of a kernel. Raises CodegenError if `limit` bytes per block do not suffice."""
     offsets: dict[Stage, int] = {}
-    exchanges: dict[ExchangeBuffer, Slot] = {}
+    exchanges: dict[ExchangeBuffer, Allocation] = {}
     plans: list[SharedPlan] = []
     tree: DominanceTree | None = None
     for group in plan.groups:
@@ -55,9 +55,13 @@ def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> Sh
         if not isinstance(result, SharedPlan):
             raise CodegenError(f"{result} Split the pattern, or lower the tile size.")
         plans.append(result)
-        offsets |= {s: slot.offset for s, slot in result.slots.items() if isinstance(s, Stage)}
+        offsets |= {
+            s: allocation.offset for s, allocation in result.results.items() if isinstance(s, Stage)
+        }
         exchanges |= {
-            r: slot for r, slot in result.scratch.items() if isinstance(r, ExchangeBuffer)
+            r: allocation
+            for r, allocation in result.scratch.items()
+            if isinstance(r, ExchangeBuffer)
         }
     return SharedLayout(
         offsets,

@@ -42,11 +42,11 @@ from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.while_loops.overwrites import Pairs, overwriting, phase_by_phase
 from fusionstitch.codegen.while_loops.phased import Phased, shared_bytes
 from fusionstitch.codegen.while_loops.segments import (
+    LoopBuffer,
     Move,
     Moves,
     Repeat,
     Segment,
-    Slot,
     Straight,
     Target,
     repeats,
@@ -67,7 +67,7 @@ def write_phased(form: Phased, settings: Settings) -> Written:
         lowering.writer.names,
         lowering.scratch,
         lowering.in_place,
-        slots=lowering.names,
+        buffer_names=lowering.names,
     )
 
 
@@ -85,7 +85,7 @@ class PhasedLowering:
         self.barrier = None if phased.alone else Barrier(phased.scope)
         #: the buffers in shared memory that each block of a cluster has
         self.copies: dict[str, int] = {}
-        self.names: dict[Slot, str] = {}
+        self.names: dict[LoopBuffer, str] = {}
         self.buffers: list[Buffer] = []
         self.scratch: list[Shape] = []
         self.in_place: Pairs = ()
@@ -104,7 +104,7 @@ class PhasedLowering:
         self.in_place = phase_by_phase(phased)
         over = overwriting(phased, self.in_place, self.outputs)
         for i, (p, name) in enumerate(zip(flat.graph.parameters, inputs, strict=False)):
-            self.names[phased.program.slots[p.id]] = name
+            self.names[phased.program.buffers[p.id]] = name
             buffer = buffer_of(p, name, Memory.INPUT, i in over)
             self.buffers.append(replace(buffer, by=over.get(i)))
         for op, name, shape in zip(roots, self.outputs, shapes, strict=True):
@@ -127,36 +127,38 @@ class PhasedLowering:
             iterations=Iterations(phased.scope, phased.threads.registers, counters),
         )
 
-    def name(self, slot: Slot) -> str:
-        """The buffer that a slot is."""
-        slot = self.phased.same.get(slot, slot)
-        if slot not in self.names:
-            output = self.output(slot)
+    def name(self, buffer: LoopBuffer) -> str:
+        """The name of the buffer in the kernel."""
+        buffer = self.phased.same.get(buffer, buffer)
+        if buffer not in self.names:
+            output = self.output(buffer)
             if output is not None:
-                self.names[slot] = self.outputs[output]
+                self.names[buffer] = self.outputs[output]
             else:
-                self.names[slot] = self.own(slot.label, slot.shape.dtype, in_memory(slot.shape))
-        return self.names[slot]
+                self.names[buffer] = self.own(
+                    buffer.label, buffer.shape.dtype, in_memory(buffer.shape)
+                )
+        return self.names[buffer]
 
     def part(self, target: Target) -> str | Part:
         """The buffer that a value is written to, or the part of one."""
-        slot, starts, dims = target.slot, target.starts, target.slot.shape.dims
-        output, dealt = self.output(slot), self.phased.program.dealt
+        buffer, starts, dims = target.buffer, target.starts, target.buffer.shape.dims
+        output, dealt = self.output(buffer), self.phased.program.dealt
         if dealt and output is not None:
             first = starts or (Index(),) * len(dims)
             starts = tuple(a + b for a, b in zip(first, dealt.starts[output], strict=True))
             dims = dealt.shapes[output].dims
-        return self.name(slot) if starts is None else Part(self.name(slot), dims, starts)
+        return self.name(buffer) if starts is None else Part(self.name(buffer), dims, starts)
 
-    def output(self, slot: Slot) -> int | None:
-        """The number of the output that a slot is."""
-        return self.phased.outputs.get(slot, slot.output)
+    def output(self, buffer: LoopBuffer) -> int | None:
+        """The number of the output that is this buffer, None if none is."""
+        return self.phased.outputs.get(buffer, buffer.output)
 
-    def read(self, slot: Slot) -> str:
+    def read(self, buffer: LoopBuffer) -> str:
         """The buffer that an array is read from."""
-        if self.phased.program.dealt and self.output(slot) is not None:
-            raise CodegenError(f"{slot.label} is read of what blocks have parts of.")
-        return self.name(slot)
+        if self.phased.program.dealt and self.output(buffer) is not None:
+            raise CodegenError(f"{buffer.label} is read of what blocks have parts of.")
+        return self.name(buffer)
 
     def own(self, label: str, dtype: str, shape: Shape) -> str:
         """A buffer of the kernel's own, of elements of `dtype`: in shared memory if only a block
@@ -215,7 +217,7 @@ class PhasedLowering:
 
     def moves(self, one: Moves) -> None:
         """Replaces parts of arrays, element by element."""
-        done: set[Slot] = set()
+        done: set[LoopBuffer] = set()
         for move in one.moves:
             if move.target in done:  # parts of one array may overlap
                 self.writer.add(self.barrier or Barrier(Scope.BLOCK, why="one is over the other"))
@@ -252,7 +254,7 @@ class PhasedLowering:
             return Index()
         return variable(BLOCK.name, self.phased.grid) % self.phased.together
 
-    def asked(self, condition: Op | Slot) -> Name:
+    def asked(self, condition: Op | LoopBuffer) -> Name:
         """What every thread asks once, by name."""
         name = self.writer.name("chosen")
         with self.writer.forgetting():
@@ -280,9 +282,9 @@ class PhasedLowering:
         self.graphs.append(graph)
         plan = replace(scheduled.plan, grid=self.phased.together)
         inputs = {
-            p.id: self.read(slot)
-            for p, slot in zip(graph.parameters, one.sources, strict=True)
-            if slot is not None
+            p.id: self.read(buffer)
+            for p, buffer in zip(graph.parameters, one.sources, strict=True)
+            if buffer is not None
         }
         outputs: dict[int, list[str]] = {}
         parts: dict[int, list[Part]] = {}
@@ -326,7 +328,7 @@ class PhasedLowering:
 
 
 class _Scalars(Elementwise):
-    """What conditions read: elements of slots, and numbers of iterations."""
+    """What conditions read: elements of buffers, and iteration numbers."""
 
     def __init__(self, lowering: PhasedLowering):
         self.lowering = lowering
@@ -339,8 +341,8 @@ class _Scalars(Elementwise):
         program = self.lowering.phased.program
         if (end := program.constants.get(op.id)) is not None:
             return Number(literal(end.attrs["value"], op.dtype)), 0
-        slot = program.slots.get(op.id)
-        if slot is None:
+        buffer = program.buffers.get(op.id)
+        if buffer is None:
             return None
-        load = Load(Name(self.lowering.read(slot)), Integer(linearize(index, op.dims)))
+        load = Load(Name(self.lowering.read(buffer)), Integer(linearize(index, op.dims)))
         return as_computed(op, load), self.lowering.writer.ordered_depth

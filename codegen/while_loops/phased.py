@@ -24,10 +24,10 @@ from fusionstitch.codegen.while_loops.dealt import deal
 from fusionstitch.codegen.while_loops.flat import Flat
 from fusionstitch.codegen.while_loops.ragged import let_rows_stop
 from fusionstitch.codegen.while_loops.segments import (
+    LoopBuffer,
     Program,
     Repeat,
     Segment,
-    Slot,
     Straight,
     copied_to_outputs,
     program,
@@ -47,14 +47,14 @@ from fusionstitch.hlo.errors import CodegenError
 @dataclass(frozen=True, eq=False)
 class Phased:
     """A program, the segments it runs, the schedule of each straight one, and what the kernel
-    takes. `same` maps slots that iterations write over element by element to the slot that is read,
-    `outputs` slots to the outputs that they are."""
+    takes. `same` maps buffers that iterations write element by element in place of another to that
+    other one, `outputs` buffers to the numbers of the outputs that they are."""
 
     program: Program
     segments: tuple[Segment, ...]
     schedules: dict[Straight, Scheduled]
-    same: dict[Slot, Slot]
-    outputs: dict[Slot, int]
+    same: dict[LoopBuffer, LoopBuffer]
+    outputs: dict[LoopBuffer, int]
     threads: Threads
     grid: int
     #: who works on an iteration together: a block, a cluster of blocks, or all of them
@@ -190,7 +190,7 @@ def _planned(
         schedules[segment] = scheduled
     same = _same(cut, schedules)
     outputs = _outputs(cut, same, device.shared_per_block if threads else 0)
-    rest = {n: slot for n, slot in cut.handed_on.items() if n not in outputs.values()}
+    rest = {n: buffer for n, buffer in cut.handed_on.items() if n not in outputs.values()}
     every = cut.segments
     if rest:
         last = copied_to_outputs(cut.flat.graph.name, rest)
@@ -233,15 +233,15 @@ def _scheduled(segment: Straight, settings: Settings, device: Device, block: int
     return replace(scheduled, plan=without_functions(scheduled.plan))
 
 
-def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot]:
-    """The slots of next values that may be those of the present ones, by these."""
-    found: dict[Slot, Slot] = {}
+def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[LoopBuffer, LoopBuffer]:
+    """The buffers of next values that may be those of the present values, and these, by them."""
+    found: dict[LoopBuffer, LoopBuffer] = {}
     for repeat in repeats(cut.segments):
         [segment, *others] = repeat.body
         if others or not isinstance(segment, Straight):
             continue
         # a counted loop asks its counter alone
-        asked = set[Slot]() if repeat.count else cut.read_for([repeat.condition])
+        asked = set[LoopBuffer]() if repeat.count else cut.read_for([repeat.condition])
         scheduled = schedules[segment]
         pairs = {now: next_ for now, next_ in repeat.pairs if now not in asked}
         own = _written_by_their_readers(scheduled)
@@ -270,41 +270,44 @@ def _written_by_their_readers(scheduled: Scheduled) -> set[int]:
     }
 
 
-def _is_pair(segment: Straight, output: int, input_: int, pairs: dict[Slot, Slot]) -> bool:
+def _is_pair(
+    segment: Straight, output: int, input_: int, pairs: dict[LoopBuffer, LoopBuffer]
+) -> bool:
     now = segment.sources[input_]
     if now is None or now not in pairs or segment.sources.count(now) != 1:
         return False
     [target, *others] = segment.targets[output]
-    return not others and target.slot is pairs[now] and target.starts is None
+    return not others and target.buffer is pairs[now] and target.starts is None
 
 
-def _outputs(cut: Program, same: dict[Slot, Slot], shared: int) -> dict[Slot, int]:
-    """Slots that are outputs: the ones in which what is handed on lies in the end. What iterations
-    read lies in `shared` memory instead, of so many bytes, if blocks need not read what those of
-    all others write."""
-    found: dict[Slot, int] = {}
-    for number, slot in cut.handed_on.items():
+def _outputs(
+    cut: Program, same: dict[LoopBuffer, LoopBuffer], shared: int
+) -> dict[LoopBuffer, int]:
+    """The buffers that are outputs, since results lie in them at the end. What iterations read lies
+    in shared memory instead, of `shared` bytes, if no block reads what others write."""
+    found: dict[LoopBuffer, int] = {}
+    for number, buffer in cut.handed_on.items():
         for repeat in cut.segments:
             if not isinstance(repeat, Repeat):
                 continue
-            if shared and any(now is slot for now, _ in repeat.pairs):
+            if shared and any(now is buffer for now, _ in repeat.pairs):
                 break
-            if slot.shape.bytes <= shared and _is_read(slot, repeat):
+            if buffer.shape.bytes <= shared and _is_read(buffer, repeat):
                 break
-            others = [next_ for now, next_ in repeat.pairs if now is slot and next_ not in same]
+            others = [next_ for now, next_ in repeat.pairs if now is buffer and next_ not in same]
             if others and repeat.count is None:
                 break  # which of the two it is depends on the data
             if others and repeat.count and repeat.count.trips % 2:
-                slot = others[0]
+                buffer = others[0]
         else:
-            if slot not in found:
-                found[slot] = number
+            if buffer not in found:
+                found[buffer] = number
     return found
 
 
-def _is_read(slot: Slot, repeat: Repeat) -> bool:
-    """Whether iterations read what lies in a slot."""
-    return any(slot in segment.sources for segment in straight_ones(repeat.body))
+def _is_read(buffer: LoopBuffer, repeat: Repeat) -> bool:
+    """Whether iterations read a buffer."""
+    return any(buffer in segment.sources for segment in straight_ones(repeat.body))
 
 
 def shared_bytes(phased: Phased) -> int:

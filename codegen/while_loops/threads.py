@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.schedule.tuning import power_of_two
 from fusionstitch.codegen.while_loops.segments import (
+    LoopBuffer,
     Program,
-    Slot,
     Straight,
     repeats,
     straight_ones,
@@ -99,19 +99,19 @@ def _holding(
     return None
 
 
-def read_again(cut: Program) -> Mapping[Slot, int]:
+def read_again(cut: Program) -> Mapping[LoopBuffer, int]:
     """The arrays that all iterations read, as they are and as a whole, and their bytes."""
-    found: dict[Slot, int] = {}
+    found: dict[LoopBuffer, int] = {}
     for repeat in repeats(cut.segments):
         inside = list(straight_ones(repeat.body))
-        written = {slot for pair in repeat.pairs for slot in pair}
-        written |= {t.slot for segment in inside for targets in segment.targets for t in targets}
+        written = {buffer for pair in repeat.pairs for buffer in pair}
+        written |= {t.buffer for segment in inside for targets in segment.targets for t in targets}
         for segment in inside:
             read = dict(zip(segment.graph.parameters, segment.sources, strict=True))
             for p in read_as_they_are(segment):
-                slot = read[p]
-                if slot and slot not in written:
-                    found[slot] = p.shape.bytes
+                buffer = read[p]
+                if buffer and buffer not in written:
+                    found[buffer] = p.shape.bytes
     return found
 
 

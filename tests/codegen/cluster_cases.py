@@ -41,7 +41,7 @@ def cross_entropy(x, labels):
 
 
 def scaled(x):
-    """One sum and then the rows again: a cluster's slots are free once all have read them."""
+    """One sum and then the rows again: a cluster's scratch is free once all have read them."""
     return x / (1 + jnp.abs(x).max(-1, keepdims=True))
 
 
