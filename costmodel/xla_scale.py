@@ -71,9 +71,9 @@ def scale_of(plan: XlaPlan, truth: XlaTruth) -> Scale | None:
     real = dict.fromkeys(range(len(kernels)), 0.0)
     for final, bits in zip(finals, found, strict=True):
         computed = bits & plan.bits
-        told = computed & own or computed
+        timed = computed & own or computed
         parts: dict[int, float] = {}
-        for i in ids(told):
+        for i in ids(timed):
             for n in homes.get(i, ()):
                 parts[n] = parts.get(n, 0.0) + max(weights[i], LEAST_US) / copies[i]
         total = sum(parts.values())

@@ -15,7 +15,7 @@ from typing import Any
 from fusionstitch.hlo.copying import sort_computations
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.loop_editor import Element, LoopEditor, become, edit_loops
-from fusionstitch.hlo.row_counts import COUNT, asked_of, largest, spread
+from fusionstitch.hlo.row_counts import COUNT, largest, operand_in_body, spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ def count_by_rows(module: Module, found: Sequence[Counted]) -> bool:
 def _count(loop: LoopEditor, found: Counted) -> None:
     inner, outer, source = loop.inner, loop.outer, loop.instruction
     readers = [r for r in outer.computation.instructions if source.id in r.operand_ids]
-    going = asked_of(loop, found.ends)
+    going = operand_in_body(loop, found.ends)
     dims = tuple(going.shape.dimensions)
     if found.done:
         going = inner.add("not", Shape("pred", dims), [going.id], source)
@@ -55,19 +55,19 @@ def _count(loop: LoopEditor, found: Counted) -> None:
     one = inner.add("convert", counts, [going.id], source)
     before = loop.read(loop.carried, counts, source)
     after = inner.add("add", counts, [before.id, one.id], source)
-    turns, zeros = loop.carried, spread(outer, outer.zero(COUNT, source), counts)
+    iterations, zeros = loop.carried, spread(outer, outer.zero(COUNT, source), counts)
     loop.widen([Element(counts, zeros.id, after.id)])
-    most = largest(outer, loop.result(turns, counts), counts)
+    most = largest(outer, loop.result(iterations, counts), counts)
     steps = dict(found.counters)
     for reader in readers:
         if reader.tuple_index in steps:
             _moved(loop, reader, most, steps[reader.tuple_index])
 
 
-def _moved(loop: LoopEditor, reader: Any, turns: Any, step: int) -> None:
+def _moved(loop: LoopEditor, reader: Any, iterations: Any, step: int) -> None:
     """Has an element that the loop gives be what it began with, so many steps on."""
     outer, shape = loop.outer, Shape(COUNT, ())
     by = outer.constant(COUNT, step, reader)
-    moved = outer.add("multiply", shape, [turns.id, by.id], reader)
+    moved = outer.add("multiply", shape, [iterations.id, by.id], reader)
     first = loop.begin(reader.tuple_index)
     become(reader, "add", [first.id, moved.id])

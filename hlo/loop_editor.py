@@ -30,14 +30,14 @@ class Element:
 
 class LoopEditor:
     """The loop `instruction` of a computation that `outer` edits, whose body and condition no other
-    loop runs. `inner` adds instructions to the body, `asking` to the condition."""
+    loop runs. `inner` adds instructions to the body, `condition` to the condition."""
 
     def __init__(self, outer: Editor, instruction: Any):
         computations = {c.id: c for c in outer.module.computations}
         body, condition = (computations[i] for i in instruction.called_computation_ids)
         self.computations = (condition, body)
         self.outer, self.instruction = outer, instruction
-        self.inner, self.asking = outer.beside(body), outer.beside(condition)
+        self.inner, self.condition = outer.beside(body), outer.beside(condition)
         self.given = self.outer.by_id[self.instruction.operand_ids[0]]
         self.root = self.inner.by_id[body.root_id]
         self.parameters = [
@@ -116,20 +116,20 @@ class LoopEditor:
     def _wholes(self) -> list[tuple[Editor, Any]]:
         """The tuples that elements are read of, by who edits where that is."""
         body, condition = self.parameters
-        return [(self.outer, self.instruction), (self.inner, body), (self.asking, condition)]
+        return [(self.outer, self.instruction), (self.inner, body), (self.condition, condition)]
 
     @property
     def _shapes(self) -> list[Any]:
         """Those of all that carries the elements."""
         shapes = [one.shape for one in self._carriers]
         for computation in self.computations:
-            said = computation.program_shape
-            shapes += [one for one in (*said.parameters, said.result) if one.tuple_shapes]
+            shape = computation.program_shape
+            shapes += [one for one in (*shape.parameters, shape.result) if one.tuple_shapes]
         return shapes
 
     def close(self) -> None:
         """Puts all instructions after what they need."""
-        for editor in (self.inner, self.asking, self.outer):
+        for editor in (self.inner, self.condition, self.outer):
             sort_instructions(editor.computation)
 
 

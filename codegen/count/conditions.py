@@ -126,12 +126,12 @@ def _of_sum(value: Sum, holds: Callable[[Any], Any]) -> Condition:
     return Factor(table.axes, table.starts, holds(table.weights).astype(np.int64))
 
 
-def _table(value: Sum, kept: tuple[int, int]) -> Factor | None:
+def _table(value: Sum, range_: tuple[int, int]) -> Factor | None:
     """A value for each combination of its axes, neighbours that are alike as one; what lies outside
-    of the range `kept` may be any other value on the same side of it."""
+    of the range `range_` may be any other value on the same side of it."""
     low, high = value.ends
     parts = [
-        _shortened(part, kept[0] - (high - part.ends[1]), kept[1] - (low - part.ends[0]))
+        _shortened(part, range_[0] - (high - part.ends[1]), range_[1] - (low - part.ends[0]))
         for part in value.parts
     ]
     if len(parts) == 1:

@@ -136,13 +136,13 @@ def _of(factor: Factor, thread: Axis) -> list[Active]:
 def _fewer(rows: Array, times: Array) -> tuple[Array, Array]:
     """All threads as one row, and some of the others for all of them."""
     full = rows.all(axis=1)
-    kept, weights = [], []
+    chosen, weights = [], []
     for some in (np.flatnonzero(full), np.flatnonzero(~full & rows.any(axis=1))):
         step = -(-len(some) // SETS) or 1
         for number in range(0, len(some), step):
-            kept.append(rows[some[number]])
+            chosen.append(rows[some[number]])
             weights.append(times[some[number : number + step]].sum())
-    return np.stack(kept), np.array(weights)
+    return np.stack(chosen), np.array(weights)
 
 
 @functools.lru_cache(maxsize=1 << 12)

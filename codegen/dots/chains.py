@@ -126,10 +126,10 @@ def _without_factors(dot: Op) -> list[Op] | None:
     operands = list(dot.operands)
     wide = Shape("f32" if dot.dtype in NARROW else dot.dtype, dot.dims)
     for side, contracted in enumerate((dot.attrs["lhs_contract"], dot.attrs["rhs_contract"])):
-        kept = [d for d in range(operands[side].shape.rank) if d not in contracted]
-        dimensions = _dims_of(dot, side, kept)
+        kept_dims = [d for d in range(operands[side].shape.rank) if d not in contracted]
+        dimensions = _dims_of(dot, side, kept_dims)
         source, types = _unconverted(operands[side])
-        rest, factors = _free(source, kept, contracted, operands[1 - side], types, chain)
+        rest, factors = _free(source, kept_dims, contracted, operands[1 - side], types, chain)
         if not factors:
             continue
         for opcode, factor in factors:
@@ -160,7 +160,7 @@ def _without_factors(dot: Op) -> list[Op] | None:
 
 def _free(
     source: Op,
-    kept: Sequence[int],
+    kept_dims: Sequence[int],
     contracted: Sequence[int],
     other: Op,
     types: Sequence[str],
@@ -168,7 +168,7 @@ def _free(
 ) -> tuple[Op, list[Factor]]:
     """An operand of a dot with `other` without the outermost of its factors, as many of them as may
     leave it, and those from the inside out. `types` are what it is converted to."""
-    shape = Shape(source.dtype, tuple(source.dims[d] for d in kept))
+    shape = Shape(source.dtype, tuple(source.dims[d] for d in kept_dims))
     narrowed = source.dtype not in NARROW and not NARROW.isdisjoint(types)
     free: tuple[Op, list[Factor]] = (source, [])
     made: list[Op] = []
@@ -195,7 +195,7 @@ def _unconverted(value: Op) -> tuple[Op, list[str]]:
     return value, types
 
 
-def _dims_of(dot: Op, side: int, kept: Sequence[int]) -> list[int]:
+def _dims_of(dot: Op, side: int, kept_dims: Sequence[int]) -> list[int]:
     """The result's dim of each dim of an operand that is not summed over."""
     batch = dot.attrs["lhs_batch" if side == 0 else "rhs_batch"]
     free = len(batch)
@@ -203,7 +203,7 @@ def _dims_of(dot: Op, side: int, kept: Sequence[int]) -> list[int]:
         left = dot.operands[0].shape.rank - len(dot.attrs["lhs_contract"])
         free = left
     dimensions = []
-    for d in kept:
+    for d in kept_dims:
         if d in batch:
             dimensions.append(batch.index(d))
         else:

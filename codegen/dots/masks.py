@@ -151,10 +151,10 @@ class _Walk:
             read, *others = reads(op, at)
             return None if others else self.value(op.operands[read.operand], read.index, deep - 1)
         if op.opcode == "select":
-            kept = op.operands[1:]
+            values = op.operands[1:]
             if _margin(op.operands[0], at) == self.mask.margin:
-                return self.value(kept[1], at, deep - 1)
-            both = [self.value(x, at, deep - 1) for x in kept]
+                return self.value(values[1], at, deep - 1)
+            both = [self.value(x, at, deep - 1) for x in values]
             return both[0] if both[0] is not None and both[0] == both[1] else None
         if op.opcode in ("convert", "copy"):
             return self.value(op.operands[0], at, deep - 1)
@@ -183,7 +183,7 @@ class _Walk:
 
 def bounded(margin: Index, inside: frozenset[str]) -> Index:
     """`margin` with what the variables `inside` can add to it at most."""
-    kept: list[Index] = []
+    parts: list[Index] = []
     most = margin.const
     for term, coefficient in margin.terms:
         part = Index(((term, coefficient),))
@@ -191,8 +191,8 @@ def bounded(margin: Index, inside: frozenset[str]) -> Index:
         if names & inside:
             most += part.hi
         else:
-            kept.append(part)
+            parts.append(part)
     total = constant(most)
-    for part in kept:
+    for part in parts:
         total = total + part
     return total

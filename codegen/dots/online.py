@@ -97,7 +97,7 @@ class _Walk:
         while stack:
             op, at = stack[-1]
             if (op, at) not in self.known:
-                inner = [] if self._is_told(op) else inlined_reads(op, at)
+                inner = [] if self._is_given(op) else inlined_reads(op, at)
                 if waiting := [key for key in inner if key not in self.known]:
                     stack += waiting
                     continue
@@ -107,7 +107,7 @@ class _Walk:
         degrees = [one for one in found if one is not None]
         return degrees if len(degrees) == len(found) else None
 
-    def _is_told(self, op: Op) -> bool:
+    def _is_given(self, op: Op) -> bool:
         """Whether the degree of an op does not follow from those of its operands."""
         running = self.running
         return op.opcode in ("parameter", "constant") or op.id in (

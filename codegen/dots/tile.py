@@ -291,10 +291,10 @@ def _candidates(group: Group, nest: Nest, points: int) -> Iterator[Tile]:
         if lanes >= 2 * inner or steps > MOST_STEPS:
             continue
         for rows in range(1, MOST_ROWS + 1):
-            if _keeps_together(group, nest, points, rows):
+            if _differ_in_one_axis(group, nest, points, rows):
                 reason = f"{rows} x {steps} elements a thread"
                 yield Tile(rows, lanes, steps, reason=reason, lone=lone)
-    if _keeps_together(group, nest, points, TENSOR_ROWS) and suits_tensor(group, nest):
+    if _differ_in_one_axis(group, nest, points, TENSOR_ROWS) and suits_tensor(group, nest):
         steps = -(-inner // TENSOR_COLUMNS) * TENSOR_COLUMNS // TENSOR_LANES
         reason = f"16 x {inner} elements a warp on tensor cores"
         yield Tile(TENSOR_ROWS // 8, TENSOR_LANES, steps, True, reason, lone=lone)
@@ -338,7 +338,7 @@ def row_operand(group: Group, nest: Nest, dot: Stage) -> int | None:
     return None
 
 
-def _keeps_together(group: Group, nest: Nest, points: int, rows: int) -> bool:
+def _differ_in_one_axis(group: Group, nest: Nest, points: int, rows: int) -> bool:
     """True if `rows` neighbouring rows differ in one axis alone, so that they share operands."""
     if rows == 1 or (points == 1 and len(nest.rows) == 1):
         return True

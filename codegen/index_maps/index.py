@@ -242,9 +242,9 @@ def _sum(terms: Iterable[tuple[Term, int]], const: int) -> Index:
                 whole = low.base
             else:
                 continue
-            kept = [(t, c) for t, c in rest.items() if t != low and t != high]
+            others = [(t, c) for t, c in rest.items() if t != low and t != high]
             joined = whole * coefficient
-            return _sum((*kept, *joined.terms), const + joined.const)
+            return _sum((*others, *joined.terms), const + joined.const)
     return Index(tuple(rest.items()), const)
 
 

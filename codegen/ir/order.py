@@ -80,15 +80,15 @@ class Order:
         """The numbers of those of some others that may be of the same elements."""
         near = (self.first <= self.last[number]) & (self.last >= self.first[number])
         found = np.flatnonzero(others & near)
-        own, kept = int(self.shapes[number]), np.ones(len(found), bool)
+        own, meets = int(self.shapes[number]), np.ones(len(found), bool)
         for shape in np.unique(self.shapes[found]).tolist():
             common = self._in_common(own, shape)
             if common is not None:
                 of_it = self.shapes[found] == shape
                 distances = self.first[found[of_it]] - self.first[number]
                 different, positions = np.unique(distances, return_inverse=True)
-                kept[of_it] = np.array([common.at(d) for d in different.tolist()])[positions]
-        return found[kept]
+                meets[of_it] = np.array([common.at(d) for d in different.tolist()])[positions]
+        return found[meets]
 
     def _in_common(self, own: int, other: int) -> Common | None:
         """What sets of two shapes have in common; None where one may be of any elements."""

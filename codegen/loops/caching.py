@@ -37,7 +37,7 @@ def _cache_in(
         if not (expensive(op) and kind_of(op.opcode) is Kind.ELEMENTWISE):
             continue
         readers = [s for s in group.stages if op_id in s.inlined]
-        if not _worth_keeping(op, readers, group):
+        if not _is_worth_keeping(op, readers, group):
             continue
         own = next((s for s in group.stages if s.op is op), None)
         stage = own or new_stage(op, number, optional=True)
@@ -59,7 +59,7 @@ def retrace(readers: Iterable[Stage], whole: Mapping[int, Stage]) -> None:
         trace(reader, {i: s for i, s in whole.items() if s is not reader})
 
 
-def _worth_keeping(op: Op, readers: list[Stage], group: Group) -> bool:
+def _is_worth_keeping(op: Op, readers: list[Stage], group: Group) -> bool:
     """Read by several loops, or by a dot that would compute each element many times."""
     if len(readers) > 1:
         return True

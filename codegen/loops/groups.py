@@ -211,8 +211,8 @@ class Group:
     def _columns(self, stage: Stage) -> list[int]:
         """The axes of the dims that a reduction keeps after the last it sums over."""
         dims, summed = stage.op.operands[0].dims, max(stage.op.attrs["dimensions"])
-        kept = self.axes.dims[stage.number]
-        chains = kept[len(kept) - (len(dims) - 1 - summed) :]
+        kept_dims = self.axes.dims[stage.number]
+        chains = kept_dims[len(kept_dims) - (len(dims) - 1 - summed) :]
         return [x for a in chains for x in self.axes.set.leaves(a) if self.axes.extent(x) != 1]
 
     @property

@@ -166,9 +166,11 @@ def body_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
     """The operands a stage reads per step of its loop: index `dims`, summed index `inner`."""
     if op.opcode == "reduce":
         reduced = sorted(op.attrs["dimensions"])
-        kept, summed = iter(dims), dict(zip(reduced, inner, strict=True))
+        kept_dims, summed = iter(dims), dict(zip(reduced, inner, strict=True))
         source = op.operands[0]
-        index = tuple(summed[d] if d in summed else next(kept) for d in range(source.shape.rank))
+        index = tuple(
+            summed[d] if d in summed else next(kept_dims) for d in range(source.shape.rank)
+        )
         return [(source, index)]
     if op.opcode == "dot":
         return _dot_reads(op, dims, inner)

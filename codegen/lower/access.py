@@ -114,9 +114,9 @@ class Access:
     def position(self, row: Index, width: int) -> Index:
         """The grid point of `row`, in units of `width`."""
         group = self.group
-        kept = self.plan.rows // group.points
+        rows = self.plan.rows // group.points
         point = self.digits.point_of(row) if width == 1 else row
-        if width > 1 and kept > 1:
+        if width > 1 and rows > 1:
             return Index()  # rows inside a block are not split off grid points
         position = variable(self.tile, group.tiles) * (group.points // width) + point
         if not group.ragged:

@@ -71,7 +71,7 @@ class Known:
     label: Callable[[Op], str]
     int_: IndexType
 
-    def keep(self, op: Op, index: Indices, value: Expr, depth: int) -> AtDepth:
+    def define(self, op: Op, index: Indices, value: Expr, depth: int) -> AtDepth:
         """Names a value of `op`, which is known from `depth` on."""
         name = self.writer.name(self.label(op))
         self.writer.let(computed(op.dtype), name, value, depth)

@@ -72,7 +72,7 @@ def _row(sweeps: Sweeps, row: Index) -> None:
     if sweeps.held:
         next_row(sweeps, row)
     sweeps.name_unit()
-    sweeps.keep_values()
+    sweeps.declare_live()
     for op, at in sweeps.walk.picked:
         sweeps.values.value(op, tuple(renamed(i, sweeps.names) for i in at))
     for level in range(sweeps.nest.levels):

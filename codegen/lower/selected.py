@@ -67,7 +67,7 @@ class Selection:
         start = self._choice(op, conditions, starts, depth)
         vector = not alike or all(d.const % MOST_ALIGNED == 0 for d in apart)
         value = self.sources.loaded_from(op, start, depth, address, vector)
-        return self.known.keep(op, index, value, max(depth, self.known.depth_of((address,))))
+        return self.known.define(op, index, value, max(depth, self.known.depth_of((address,))))
 
     def _choice(
         self, op: Op, guards: Sequence[tuple[Guard, ...]], starts: Sequence[Expr], depth: int

@@ -243,11 +243,11 @@ class Stream:
     def _relative_to(self, key: Key, known: dict[Key, Expr]) -> Expr:
         """A value of the row where extrema are what `known` says."""
         memo = self.rows.writer.block.memo
-        kept = dict(memo)
+        outer = dict(memo)
         memo.update({(op.id, at): value for (op, at), value in known.items()})
         value = self.rows.values.value(*key)
         memo.clear()
-        memo.update(kept)
+        memo.update(outer)
         return value
 
     def _multiply_sums(

@@ -158,7 +158,7 @@ class Sweeps:
             self.unit = variable(name, self.plan.inner // self.width)
             self.names[UNIT] = name
 
-    def keep_values(self) -> None:
+    def declare_live(self) -> None:
         """Declares arrays for what is kept from sweep to sweep."""
         for one in self.walk.live:
             name = self.writer.name(f"{self.label(one.op)}_row")

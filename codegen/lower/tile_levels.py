@@ -114,22 +114,22 @@ class Levels:
         """All elements of the rows, step by step. What a step adds to the sums of `at_end` is added
         after it: a maximum between two loads would keep the compiler from making one of them."""
         rows, tile = self.rows, self.rows.tile
-        keep = self._kept_from(level)
+        live = self._live_from(level)
         with rows.loop(rows.step):
             size = tile.pairs * tile.rows
             terms = {s: rows.array(s.op, "_term", size, start_of(s)) for s in at_end}
             weights = self._weights(results)
             with rows.loop(rows.pair), rows.columns(guarded=True):
-                self._elements(stages, totals, terms, keep, weights)
+                self._elements(stages, totals, terms, live, weights)
                 self.sums.add_column(results, weights)
             for stage, term in terms.items():
                 with rows.loop(rows.pair), rows.loop(rows.row):
                     added = element(term, rows.step_index())
                     self._add(stage, element(totals[stage], rows.row), added)
             self.sums.add_step(results, weights)
-        rows.element_arrays |= keep
+        rows.element_arrays |= live
 
-    def _kept_from(self, level: int) -> dict[Key, str]:
+    def _live_from(self, level: int) -> dict[Key, str]:
         """Arrays for the elements that this sweep computes and a later one needs."""
         rows = self.rows
         names = {RESULT: rows.result, UNIT: render(rows.column), TILED: render(rows.row)}
@@ -161,7 +161,7 @@ class Levels:
         stages: Sequence[Stage],
         totals: Arrays,
         terms: Arrays,
-        keep: Mapping[Key, str],
+        live: Mapping[Key, str],
         weights: Mapping[Key, str],
     ) -> None:
         """One element of each row: elementwise values, sums of rows, what dots will weigh with."""
@@ -180,7 +180,7 @@ class Levels:
                         self._add(stage, element(totals[stage], rows.row), term)
                     continue
                 stores.append((stage, rows.access.value_of(stage)))
-            for (op, at), name in keep.items():
+            for (op, at), name in live.items():
                 writer.add(Assign(element(name, rows.element_index()), rows.values.value(op, at)))
             for (op, at), name in weights.items():
                 value = rows.values.value(op, at)

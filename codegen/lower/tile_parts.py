@@ -62,7 +62,7 @@ class Parts:
         hide their latency."""
         rows, tile, access = self.rows, self.rows.tile, self.rows.access
         units = tile.rows * tile.steps // tile.unit
-        kept = rows.row, rows.step, rows.pair
+        outer = rows.row, rows.step, rows.pair
         unit = rows.share
         if units < tile.shares:
             unit = variable(rows.writer.name("unit"), units)
@@ -84,7 +84,7 @@ class Parts:
                 if base is not None:
                     self.early[1][name, base] = access.vector_of(op, name, base)
         access.vector = None
-        rows.row, rows.step, rows.pair = kept
+        rows.row, rows.step, rows.pair = outer
         rows.bind_row()
 
     def _bind_unit(self, unit: Index) -> Index:

@@ -53,7 +53,7 @@ from fusionstitch.codegen.lower.pads import OFTEN, Nearest
 from fusionstitch.codegen.lower.selected import Selection
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
-from fusionstitch.codegen.text.expressions import is_rounded, keeps_value, literal, rotation
+from fusionstitch.codegen.text.expressions import is_rounded, literal, preserves_value, rotation
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import UNSIGNED, Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
@@ -154,7 +154,7 @@ class Values:
         if memory is not None:
             value, depth = memory
             depth = max(depth, self.known.depth_of(index))
-            return self.known.keep(op, index, value, depth)
+            return self.known.define(op, index, value, depth)
         return (yield from self._computing(op, index))
 
     def named(self, index: Indices) -> Indices:
@@ -195,15 +195,15 @@ class Values:
         if rotated and all(self.sources.stored(o, index) is None for o in op.operands):
             value, depth = yield rotated[0], index
             rotation_of = apply(ROTATE_LEFT, value, number(rotated[1]))
-            return self.known.keep(op, index, rotation_of, depth)
+            return self.known.define(op, index, rotation_of, depth)
         args: list[AtDepth] = []
         for read in reads(op, index):
             args.append((yield op.operands[read.operand], read.index))
         numerics = "fast" if op.opcode in self.approximate else self.numerics
-        if len(args) == 1 and keeps_value(op, numerics):
+        if len(args) == 1 and preserves_value(op, numerics):
             return args[0]
         value = Arithmetic(op, tuple(value for value, _ in args), numerics)
-        return self.known.keep(op, index, value, max((d for _, d in args), default=0))
+        return self.known.define(op, index, value, max((d for _, d in args), default=0))
 
     def depth_of(self, op: Op, index: Indices) -> int:
         """The depth from which on an element of an input may be read."""
@@ -299,7 +299,7 @@ class Values:
         padding, known = yield op.operands[1], ()
         depth = max(depth, known, self.known.depth_of(tuple(g.index for g in guards)))
         chosen = Choice(((self._holds(guards), value),), padding)
-        return self.known.keep(op, index, chosen, depth)
+        return self.known.define(op, index, chosen, depth)
 
     def _holds(self, guards: tuple[Guard, ...]) -> Expr:
         return holds(tuple(replace(g, index=self.named((g.index,))[0]) for g in guards))
@@ -323,7 +323,7 @@ class Values:
         if init := self._init(op):
             pairs.append(init)
         depth = max(d for _, d in pairs)
-        return self.known.keep(op, index, self.finished(op, total), depth)
+        return self.known.define(op, index, self.finished(op, total), depth)
 
 
 def _rounded(value: Expr, dtype: str) -> Expr:

@@ -49,16 +49,16 @@ def product(
     chain = Chain(op)
     make, dims = chain.make, shape.dims
 
-    def spread(value: Op, kept: Sequence[int], to: Sequence[int]) -> Op:
-        """A value without its dims of one element but those that are `kept`, along others."""
-        value = make("reshape", value.dtype, tuple(value.dims[d] for d in kept), value)
+    def spread(value: Op, kept_dims: Sequence[int], to: Sequence[int]) -> Op:
+        """A value without its dims of one element but those that are `kept_dims`, along others."""
+        value = make("reshape", value.dtype, tuple(value.dims[d] for d in kept_dims), value)
         value = make("broadcast", value.dtype, dims, value, dimensions=tuple(to))
         return value if value.dtype == wide else make("convert", wide, dims, value)
 
     total: Op | None = None
     for number, one in enumerate(components):
-        kept = [d for d in range(one.shape.rank) if d != axis]
-        item = spread(one, kept, [result_dims[d] for d in kept])
+        kept_dims = [d for d in range(one.shape.rank) if d != axis]
+        item = spread(one, kept_dims, [result_dims[d] for d in kept_dims])
         at = tuple(number if d == summed else n for d, n in enumerate(start))
         limits = {"start": at, "limit": tuple(n + 1 for n in at), "stride": (1,) * len(at)}
         factor = spread(make("slice", matrix.dtype, (1,) * len(at), matrix, **limits), (), ())

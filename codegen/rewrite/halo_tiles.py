@@ -225,8 +225,8 @@ class _Tiler:
         made = _reduction(chain, op, value, start, along - later)
         if not inside:
             return made
-        kept = [d for d in range(value.shape.rank) if d not in along - later]
-        return _reduction(chain, op, made, init, {kept.index(d) for d in later})
+        kept_dims = [d for d in range(value.shape.rank) if d not in along - later]
+        return _reduction(chain, op, made, init, {kept_dims.index(d) for d in later})
 
 
 def _reduction(chain: Chain, op: Op, x: Op, init: Op, along: set[int]) -> Op:

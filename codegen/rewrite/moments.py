@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.codegen.annotations import alike_but_for_parts, like
-from fusionstitch.codegen.rewrite.factors import kept, varies
+from fusionstitch.codegen.rewrite.factors import at_kept_dims, varies
 from fusionstitch.codegen.rewrite.region import rebuilt, rewrite, with_root
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
@@ -57,7 +57,7 @@ def _centred(op: Op) -> list[Op] | None:
     chain: list[Op] = []
     make = _Maker(op, chain)
     times = make.constant(op.dims, _count(op))
-    product = make("multiply", op.dims, kept(mean, op, chain), times)
+    product = make("multiply", op.dims, at_kept_dims(mean, op, chain), times)
     make("subtract", op.dims, total, product)
     chain[-1].name, chain[-1].origin = op.name, op.origin
     return chain
@@ -247,7 +247,7 @@ def _merged(
     """Appends M_p + n * (m_p - m)^2 to `chain`."""
     make = _Maker(squares, chain)
     dims = squares.dims
-    centre = kept(mean, whole, chain)
+    centre = at_kept_dims(mean, whole, chain)
     kept_dims = tuple(d for d in range(len(dims)) if d != part_dim)
     centre = make("broadcast", dims, centre, dimensions=kept_dims)
     # k and m are near each other, their difference is exact; m_p would be rounded to their size

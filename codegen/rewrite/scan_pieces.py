@@ -76,9 +76,10 @@ class Scanning:
         along = factor.sign < 0
         start = factor.offset - scan.start - scan.size + 1 if along else factor.offset + scan.start
         row = self._row(x, factor.axes, start, mirrored=scan.mirrored != along)
-        kept = [d for d in range(len(x.dims)) if d not in factor.axes[1:]]
+        kept_dims = [d for d in range(len(x.dims)) if d not in factor.axes[1:]]
         flat = [
-            axis if d == factor.axes[0] else self._dims_of((factor.rows.index(d),))[0] for d in kept
+            axis if d == factor.axes[0] else self._dims_of((factor.rows.index(d),))[0]
+            for d in kept_dims
         ]
         if row.dims == values.dims:
             return row
@@ -112,11 +113,11 @@ class Scanning:
                 if j == first % count and by[j] is not None:  # what comes before it changes nothing
                     total = self._begun(total, own[j], axis, first // count)
                 factor = self._times(factor, by[j])
-            total = self._kept(total)
-            factor = None if factor is None else self._kept(factor)
+            total = self._stored(total)
+            factor = None if factor is None else self._stored(factor)
             size = min(TOTALS, total.dims[axis])
             parts = self._scanned(total, factor, axis, exclusive=True, count=size)
-            before = self._kept(interleaved(self.chain, axis, parts, total.dims))
+            before = self._stored(interleaved(self.chain, axis, parts, total.dims))
         results: dict[int, Op] = {}
         for j in order:
             after = own[j] if before is None else self._joined(before, own[j], by[j])
@@ -155,7 +156,7 @@ class Scanning:
         """`x` with so many elements more along a dim, which change nothing."""
         return self.chain.extended(x, axis, 0, more, self.chain.scalar(value, x.dtype))
 
-    def _kept(self, x: Op) -> Op:
+    def _stored(self, x: Op) -> Op:
         """`x`, computed once."""
         copy = self.chain.like(x, "copy", x)
         self.chain.ops[-1] = annotated(copy, once=True)

@@ -61,11 +61,11 @@ def expand_scatter(op: Op) -> list[Op] | None:
     along = dict(zip(batch, summed, strict=True)) | {
         w: d + len(batch) * (d >= before) for w, d in windows.items() if d not in scattered
     }
-    kept = tuple(w for w in range(updates.shape.rank) if w in along)
-    if len(kept) < updates.shape.rank:
-        updates = chain.make("reshape", x.dtype, tuple(updates.dims[w] for w in kept), updates)
+    kept_dims = tuple(w for w in range(updates.shape.rank) if w in along)
+    if len(kept_dims) < updates.shape.rank:
+        updates = chain.make("reshape", x.dtype, tuple(updates.dims[w] for w in kept_dims), updates)
     value = chain.make(
-        "broadcast", x.dtype, dims, updates, dimensions=tuple(along[w] for w in kept)
+        "broadcast", x.dtype, dims, updates, dimensions=tuple(along[w] for w in kept_dims)
     )
     here = None
     for k, d in enumerate(scattered):
@@ -86,8 +86,8 @@ def expand_scatter(op: Op) -> list[Op] | None:
 def _windows(op: Op) -> dict[int, int]:
     """Window dims of the updates and the dims of the result along which they lie."""
     dropped = (*op.attrs["inserted_window_dims"], *op.attrs["input_batching_dims"])
-    kept = [d for d in range(op.operands[0].shape.rank) if d not in dropped]
-    return dict(zip(op.attrs["update_window_dims"], kept, strict=True))
+    kept_dims = [d for d in range(op.operands[0].shape.rank) if d not in dropped]
+    return dict(zip(op.attrs["update_window_dims"], kept_dims, strict=True))
 
 
 def _batch_dims(op: Op) -> list[int]:

@@ -71,8 +71,10 @@ def one_update(op: Op) -> OneUpdate | Verdict:
         return forbid("It scatters by more than one known operation.")
     x, _, updates = op.operands
     scattered, batching = attrs["scatter_dims_to_operand_dims"], attrs["input_batching_dims"]
-    kept = [d for d in range(x.shape.rank) if d not in (*attrs["inserted_window_dims"], *batching)]
-    windows = dict(zip(attrs["update_window_dims"], kept, strict=True))
+    kept_dims = [
+        d for d in range(x.shape.rank) if d not in (*attrs["inserted_window_dims"], *batching)
+    ]
+    windows = dict(zip(attrs["update_window_dims"], kept_dims, strict=True))
     sizes = {d: updates.dims[w] for w, d in windows.items()}
     for d, n in enumerate(x.dims):
         if d not in batching and sizes.get(d, 1) != (1 if d in scattered else n):

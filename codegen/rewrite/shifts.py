@@ -66,8 +66,8 @@ def moves(op: Op, dim: int) -> tuple[Move, ...] | None:
             return (Move(op.operands[0], dim),)
         case "reduce" if len(op.operands) == 2:
             x, init = op.operands
-            kept = [d for d in range(x.shape.rank) if d not in attrs["dimensions"]]
-            return Move(x, kept[dim]), Move(init, None)
+            kept_dims = [d for d in range(x.shape.rank) if d not in attrs["dimensions"]]
+            return Move(x, kept_dims[dim]), Move(init, None)
     return None
 
 

@@ -50,8 +50,8 @@ class _Elements:
         for dim, index in enumerate(at, before):
             if index is not None:
                 x = chain.part(x, dim, index, index + 1)
-        kept = tuple(n for n, index in zip(x.dims[before:], at, strict=True) if index is None)
-        return chain.make("reshape", x.dtype, (*x.dims[:before], *kept), x)
+        rest = tuple(n for n, index in zip(x.dims[before:], at, strict=True) if index is None)
+        return chain.make("reshape", x.dtype, (*x.dims[:before], *rest), x)
 
     def matrix(self, x: Op) -> list[list[Op]]:
         rows, columns = x.dims[-2:]

@@ -101,8 +101,8 @@ def reduce_strength(
     for op in reversed(builder.ops):
         if op in needed:
             needed.update(op.operands)
-    kept = [op for op in builder.ops if op in needed or op.opcode == "parameter"]
-    return with_root(graph.name, kept, roots)
+    ops = [op for op in builder.ops if op in needed or op.opcode == "parameter"]
+    return with_root(graph.name, ops, roots)
 
 
 def _key(op: Op) -> Hashable:

@@ -146,8 +146,8 @@ def _run(chain: Chain, x: Op, dim: int, reverse: bool) -> Op:
     totals = chain.make("reshape", x.dtype, (*dims[: dim + 1], *dims[dim + 2 :]), totals)
     sums = _run(chain, totals, dim, reverse)
     others = chain.extended(sums, dim, *((-1, 1) if reverse else (1, -1)), init)
-    kept = tuple(d for d in range(len(dims)) if d != dim + 1)
-    before = chain.like(inner, "broadcast", others, dimensions=kept)
+    kept_dims = tuple(d for d in range(len(dims)) if d != dim + 1)
+    before = chain.like(inner, "broadcast", others, dimensions=kept_dims)
     joined = chain.like(inner, reducer, inner, before)
     flat = chain.make("reshape", x.dtype, x.dims, joined)
     return chain.part(flat, dim, 0, n) if count * BLOCK > n else flat

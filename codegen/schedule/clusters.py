@@ -45,7 +45,7 @@ def cluster_of(
         threads = _filling_threads(groups[0].tiles, row, device)
         sweeps = {nest.level[s] for s in nest.stages if nest.role[s] is not Role.ROW}
         if len(sweeps) > 1:
-            threads = max(threads, _keeping_threads(row, element_bytes(groups[0], nest), device))
+            threads = max(threads, _register_threads(row, element_bytes(groups[0], nest), device))
     block = tuning.block or max(LEAST_CLUSTER_BLOCK, threads // limit)
     blocks = tuning.cluster or (threads // block if threads > most else 1)
     fits = 1 < blocks <= limit and block <= most and row >= blocks * block
@@ -59,7 +59,7 @@ def has_long_rows(graph: Graph, device: Device, tuning: Tuning) -> bool:
     sums = (op for op in graph if op.opcode == "reduce" and not is_strided(op))
     rows = ((op.shape.size, reduced_size(op)) for op in sums)
     return any(
-        row > longest_kept(device) or _filling_threads(count, row, device)
+        row > longest_row(device) or _filling_threads(count, row, device)
         for count, row in rows
         if tuning.cluster or _enough(count, device)
     )
@@ -70,14 +70,14 @@ def _enough(rows: int, device: Device) -> bool:
     return rows * device.cluster_limit >= LEAST_BLOCKS_PER_SM * device.sm_count
 
 
-def longest_kept(device: Device) -> int:
+def longest_row(device: Device) -> int:
     """Elements of a row that the registers of one block keep."""
     return device.max_threads_per_block * CACHE_STEPS
 
 
-def _keeping_threads(row: int, bytes_each: int, device: Device) -> int:
+def _register_threads(row: int, bytes_each: int, device: Device) -> int:
     """Threads whose multiprocessors keep a row that one block does not, or 0."""
-    if row <= longest_kept(device):
+    if row <= longest_row(device):
         return 0
     return power_of_two(row * bytes_each // ROW_BYTES)
 

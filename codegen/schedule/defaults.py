@@ -24,12 +24,12 @@ from fusionstitch.codegen.schedule.choice import (
     GroupChoice,
     LoopChoice,
     elements,
-    keeps_and_carries,
+    holds_rows_and_sums,
 )
 from fusionstitch.codegen.schedule.clusters import (
     cluster_of,
     element_bytes,
-    longest_kept,
+    longest_row,
 )
 from fusionstitch.codegen.schedule.schedule import (
     RESIDENT_THREADS,
@@ -122,9 +122,9 @@ def _block_of(group: Group, nests: Sequence[Nest]) -> int:
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
         if nest.with_role(Role.CARRY):
-            keeps = keeps_and_carries(group, nest)
-            team = max(DEFAULT_BLOCK, _keeping_team(nest, inner, most))
-            block = max(block, team if keeps else SUMMING_BLOCK)
+            holds = holds_rows_and_sums(group, nest)
+            team = max(DEFAULT_BLOCK, _register_team(nest, inner, most))
+            block = max(block, team if holds else SUMMING_BLOCK)
         elif rows == 1 and inner >= LONG_ROW and not strided(nest):
             block = max(block, _threads_of_row(group, nest, inner, most))
     return DEFAULT_BLOCK if block < LEAST_ROW_BLOCK else block
@@ -143,7 +143,7 @@ def _row_team(row: int, most: int, per_thread: int = PER_THREAD) -> int:
     return min(most, max(WARP, power_of_two(row // per_thread)))
 
 
-def _keeping_team(nest: Nest, row: int, most: int) -> int:
+def _register_team(nest: Nest, row: int, most: int) -> int:
     """Threads that keep a row and carry sums of its columns, two vectors of each input a thread:
     more leave too few rows under way, fewer too few registers. Layer norm both ways of 16384 rows
     of 1024 f32 took 76 us with 128 threads on an H200, 83 with 64."""
@@ -255,7 +255,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
     # elementwise tiles leave each thread a vector of elements
     target = block if any(n.inner for n in nests) else block * VECTOR_ELEMENTS
     longest = max((_size(group, n.inner) for n in nests if n.with_role(Role.REDUCE)), default=0)
-    if FULL_ROW < longest <= longest_kept(device) and _keeps_two(group, nests, longest):
+    if FULL_ROW < longest <= longest_row(device) and _holds_two_rows(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
     if group.in_tiles and not group.is_flat:
         return 1
@@ -283,7 +283,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
     return min(points, group.tiles)
 
 
-def _keeps_two(group: Group, nests: Sequence[Nest], row: int) -> bool:
+def _holds_two_rows(group: Group, nests: Sequence[Nest], row: int) -> bool:
     """Whether a block has the registers for a long row and for the next one on its way."""
     bytes_each = max(element_bytes(group, n) for n in nests if n.with_role(Role.REDUCE))
     return 2 * row * bytes_each <= TWO_ROWS_BYTES
@@ -363,7 +363,7 @@ def _carrying_team(nest: Nest, columns: int, block: int) -> Teams:
     """A row's threads where sums of columns are carried from row to row: as many as have something
     to do in most of their steps."""
     if nest.with_role(Role.REDUCE):
-        return Teams(team_in(block, _keeping_team(nest, columns, block)))
+        return Teams(team_in(block, _register_team(nest, columns, block)))
     width = vector_elements(nest)
     team = min(block, power_of_two(-(-columns // width)))
     while team > WARP and not mostly_busy(columns // width, team):

@@ -356,18 +356,18 @@ def _moved(dims: Iterable[int], axis: int) -> tuple[int, ...]:
 def _partial_reduce(op: Op, source: Op, zero: Op, axis: int, part_of: int | None) -> tuple[Op, int]:
     """The reduction of each part, and the dim of its result that counts parts."""
     reduced = _moved(sorted(op.attrs["dimensions"]), axis)
-    kept = [d for d in range(source.shape.rank) if d not in reduced]
+    kept_dims = [d for d in range(source.shape.rank) if d not in reduced]
     attrs = {"dimensions": reduced, "reducer": op.attrs["reducer"]}
     partial = Op(
         "reduce",
-        Shape(source.dtype, tuple(source.dims[d] for d in kept)),
+        Shape(source.dtype, tuple(source.dims[d] for d in kept_dims)),
         (source, zero),
         attrs,
         f"{op.name}_split",
         called=op.called if source.dtype == op.dtype else (),
         source=op.source,
     )
-    return annotated(partial, part_of=part_of), kept.index(axis)
+    return annotated(partial, part_of=part_of), kept_dims.index(axis)
 
 
 def _partial_dot(op: Op, sources: list[Op], axes: tuple[int, ...], count: int, dtype: str) -> Op:

@@ -31,7 +31,7 @@ from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
 #: Registers that values kept from one sweep to the next may take beside a dot's own.
-KEPT_REGISTERS = 48
+LIVE_REGISTERS = 48
 #: Summed elements of a dot that are unrolled at once where a lane takes them one by one.
 UNROLLED_DEPTH = 16
 #: Multiply-adds of a thread in the rounds of a dot that are unrolled together.
@@ -140,7 +140,7 @@ def _live(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> I
         known: set[Key] = set()
         for level in levels if common else ():
             known |= _dots(nest, digits, wanted, None if streamed else level)
-            room = KEPT_REGISTERS
+            room = LIVE_REGISTERS
             for key, of in common.items():
                 need = tile.rows * tile.steps * words_of(key[0])
                 if min(of) == level and key not in known and need <= room:

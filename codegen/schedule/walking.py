@@ -79,7 +79,7 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
     )
     if nest.inner == 1 or not here.shares:
         return walk
-    wanted = _worth_keeping(here, walk) if walk.unrolled else []
+    wanted = _worth_registers(here, walk) if walk.unrolled else []
     return replace(walk, live=_as_fits(wanted, vectors * width, room))
 
 
@@ -149,7 +149,7 @@ def _rows_at_once(
     return 1 << max(1, most).bit_length() - 1
 
 
-def _worth_keeping(here: Somewhere, walk: Walk) -> list[Live]:
+def _worth_registers(here: Somewhere, walk: Walk) -> list[Live]:
     """What later sweeps need again: what is loaded, or what is computed of it where that takes no
     more registers."""
     held = {(one.op, one.base) for one in walk.held}

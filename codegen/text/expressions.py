@@ -277,7 +277,7 @@ def is_excessive(op: Op) -> bool:
     return op.opcode != "convert" or op.operands[0].dtype not in _NARROW
 
 
-def keeps_value(op: Op, numerics: str) -> bool:
+def preserves_value(op: Op, numerics: str) -> bool:
     """Whether the C expression of an op of one operand is that operand's."""
     return expression(op, [Spelt("x")], numerics).text == "x"
 

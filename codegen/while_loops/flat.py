@@ -272,11 +272,11 @@ class _Flattener:
         if not all(isinstance(x, Op) for x in values):
             raise CodegenError(f"{op.name} carries tuples in tuples: it is left to XLA.")
         condition, body = op.called
-        kept = kept_elements(body)
+        invariant = invariant_elements(body)
         first = [x for x in values if isinstance(x, Op)]
         names = [f"carried_{number}" for number in range(len(first))]
         inside = [
-            value if number in kept else self.parameter(value.shape, name)
+            value if number in invariant else self.parameter(value.shape, name)
             for number, (value, name) in enumerate(zip(first, names, strict=True))
         ]
         chosen = self.taken()
@@ -293,7 +293,7 @@ class _Flattener:
         carried: list[Carried] = []
         results: list[Value] = list(inside)
         for number, value in enumerate((after,) if isinstance(after, Op) else after):
-            if number in kept:
+            if number in invariant:
                 continue
             assert isinstance(value, Op)
             result = self.parameter(value.shape, names[number])
@@ -311,7 +311,7 @@ class _Flattener:
         return results[0] if alone else tuple(results)
 
 
-def kept_elements(body: Graph) -> set[int]:
+def invariant_elements(body: Graph) -> set[int]:
     """The elements of a body's tuple that it hands on as they came."""
     if body.root.opcode != "tuple":
         return set()

@@ -51,7 +51,7 @@ from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, made_of
 from fusionstitch.codegen.while_loops.partial_updates import (
-    MOST_KEPT,
+    MOST_IN_REGISTERS,
     Update,
     fits,
     is_whole,
@@ -139,7 +139,9 @@ class Lowering(Elementwise):
         count = counter(flat, loop)
         stacked = {c: parts for c in loop.carried if (parts := self.stacked(c)) is not None}
         self.written |= {self.output_of(c) for c in stacked}
-        kept = [c for c in loop.carried if c not in stacked and not (count and c is count.carried)]
+        changing = [
+            c for c in loop.carried if c not in stacked and not (count and c is count.carried)
+        ]
         chosen = None if loop.chosen is None else self.value(flat.root(loop.chosen), ())
         step = self.steps.get(loop, "")
         filled = {
@@ -147,10 +149,10 @@ class Lowering(Elementwise):
             for c in loop.carried
             if count and (parts := updates(flat, c)) and is_whole(flat, c, parts, count, step)
         }
-        assigned = {c: parts for c in kept if (parts := self.assigned(c, c in filled))}
+        assigned = {c: parts for c in changing if (parts := self.assigned(c, c in filled))}
         # what iterations fill and nothing reads until they end begins with nothing
         empty = {c for c in filled if chosen is None and not read_by_others(flat, c)}
-        arrays = {c: self.declared(c, c not in empty) for c in kept}
+        arrays = {c: self.declared(c, c not in empty) for c in changing}
         for c in stacked:
             if c not in empty:
                 self.filled(c)
@@ -357,7 +359,7 @@ class Lowering(Elementwise):
             ]
             first = all_of([infix("==", Integer(i), 0) for i in absent if i.terms])
             stores = []
-            if math.prod(own) > MOST_KEPT:
+            if math.prod(own) > MOST_IN_REGISTERS:
                 raise CodegenError(f"A thread would write {math.prod(own)} elements of {op.name}.")
             for index in self.indices(op):
                 value = self.value(op, index)
@@ -393,7 +395,7 @@ class Lowering(Elementwise):
         value, depth = self.values.at_depth(op, index)
         if isinstance(value, (Name, Number)):
             return value
-        return self.values.known.keep(op, index, value, depth)[0]
+        return self.values.known.define(op, index, value, depth)[0]
 
     # ---- sources of values -----------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from fusionstitch.codegen.while_loops.trips import Counter
 from fusionstitch.hlo.graph import Op
 
 #: Elements of one row that are kept in registers.
-MOST_KEPT = 256
+MOST_IN_REGISTERS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +39,15 @@ def updates(flat: Flat, carried: Carried) -> tuple[Update, ...] | None:
     return tuple(one for one in found if one is not None)
 
 
-def _updates(op: Op, kept: Op, conditions: tuple[Op, ...]) -> Iterator[Update | None]:
+def _updates(op: Op, previous: Op, conditions: tuple[Op, ...]) -> Iterator[Update | None]:
     """None stands for what is no update."""
-    if op is kept:
+    if op is previous:
         return
     if op.opcode == "dynamic-update-slice":
-        yield from _updates(op.operands[0], kept, conditions)
+        yield from _updates(op.operands[0], previous, conditions)
         yield Update(op.operands[1], op.operands[2:], conditions)
-    elif op.opcode == "select" and op.operands[2] is kept:
-        yield from _updates(op.operands[1], kept, (*conditions, op.operands[0]))
+    elif op.opcode == "select" and op.operands[2] is previous:
+        yield from _updates(op.operands[1], previous, (*conditions, op.operands[0]))
     else:
         yield None
 
@@ -96,4 +96,4 @@ def is_whole(
 
 def fits(rows: Rows, op: Op) -> bool:
     """Whether a thread can keep what it has of `op` in registers."""
-    return math.prod(rows.own(op)) <= MOST_KEPT
+    return math.prod(rows.own(op)) <= MOST_IN_REGISTERS

@@ -142,8 +142,8 @@ class Axes:
                 axis = self.find((op.id, d))
                 if n > 1 and axis not in self.mixed:
                     found.setdefault(axis, n)
-        kept = sorted(found, key=lambda axis: -found[axis])[:MOST_AXES]
-        return [(axis, n) for axis, n in found.items() if axis in kept]
+        chosen = sorted(found, key=lambda axis: -found[axis])[:MOST_AXES]
+        return [(axis, n) for axis, n in found.items() if axis in chosen]
 
     def mixers(self, axis: Dim) -> list[Op]:
         """The ops that keep an axis from surviving."""

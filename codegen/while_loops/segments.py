@@ -216,9 +216,9 @@ class _Cutter:
         """The segment that gives results, and what `later` ones would compute again."""
         members = {op.id for op in self.members(op for op, _ in results)}
         again = {op.id: op for ops in later for op in self.members(ops) if op.id in members}
-        kept = [op for op in again.values() if kind_of(op.opcode) in _DEAR]
-        buffers = {op.id: LoopBuffer(op.shape, _label(op)) for op in kept}
-        wanted = [*results, *((op, Target(buffers[op.id])) for op in kept)]
+        costly = [op for op in again.values() if kind_of(op.opcode) in _DEAR]
+        buffers = {op.id: LoopBuffer(op.shape, _label(op)) for op in costly}
+        wanted = [*results, *((op, Target(buffers[op.id])) for op in costly)]
         if wanted:
             yield self.region(wanted)
         self.buffers |= buffers

@@ -10,7 +10,7 @@ from fusionstitch.codegen.assembly import Written
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.types import INT
-from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, kept_elements
+from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, invariant_elements
 from fusionstitch.codegen.while_loops.in_rows import InRows
 from fusionstitch.codegen.while_loops.lower import Locations, Lowering
 from fusionstitch.codegen.while_loops.partial_updates import updates
@@ -144,11 +144,11 @@ class _InBuffers:
 def _summary_of(flat: Flat, loop: Loop, op: Op, storage: _InRegisters | _InBuffers) -> LoopSummary:
     body = op.called[1]
     shapes = op.shape.elements or (op.shape,)
-    unchanged = kept_elements(body)
-    numbers = [number for number in range(len(shapes)) if number not in unchanged]
+    invariant = invariant_elements(body)
+    numbers = [number for number in range(len(shapes)) if number not in invariant]
     elements = [
         Element(number, str(shapes[number]), _invariant(body, number), WHERE[Memory.INPUT])
-        for number in unchanged
+        for number in invariant
     ]
     count = counter(flat, loop)
     for at, c in enumerate(loop.carried):

@@ -14,7 +14,7 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.costmodel.devices import device
-from fusionstitch.hlo import asking
+from fusionstitch.hlo import row_queries
 from fusionstitch.hlo.loop_editor import LoopEditor
 from fusionstitch.patterns.loop_rules import formed
 from tests.patterns.edits import edited, module_of
@@ -207,10 +207,10 @@ def test_a_wrong_count_is_found_out(
 ) -> None:
     """As where the loop that counts rounds otherwise than the one that is told."""
 
-    def misled(loop: LoopEditor, found: asking.Asked) -> Any:
-        return loop.outer.constant(asking.COUNT, number, loop.instruction)
+    def misled(loop: LoopEditor, found: row_queries.RowQuery) -> Any:
+        return loop.outer.constant(row_queries.COUNT, number, loop.instruction)
 
-    monkeypatch.setattr(asking, "_most", misled)
+    monkeypatch.setattr(row_queries, "_most", misled)
     fun, args = BY[by], [jnp.asarray(x, jnp.int32) for x in ROWS[rows]]
     found = compiled(fun, *args)
     assert sum(k.template.startswith("loop rows") for k in found.kernels) == 1
