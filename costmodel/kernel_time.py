@@ -163,9 +163,9 @@ def _again_bytes(
         bytes_ = 4 * phase.kept * cost.spilled
         found.append((cost.spilled_bytes * cost.threads, bytes_, False))
     for block, again, common in found:
-        held = block * (1 if common else resident)
-        l2 += again * min(1.0, max(0.0, held / max(near, 1) - 0.5))
-        visited = min(held * (1 if common else sms), cost.footprint + spilled)
+        bytes_near = block * (1 if common else resident)
+        l2 += again * min(1.0, max(0.0, bytes_near / max(near, 1) - 0.5))
+        visited = min(bytes_near * (1 if common else sms), cost.footprint + spilled)
         beyond = visited / device.l2_bytes - prices.resident_share
         dram += again * min(1.0, max(0.0, beyond / prices.missing_share))
     return l2, dram

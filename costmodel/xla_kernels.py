@@ -26,7 +26,7 @@ LONGEST_COLUMN = 4096
 LONGEST_ROW = 16_384
 #: From so many turns on, in fewer blocks than there are multiprocessors, XLA computes what is
 #: summed in a kernel of its own.
-MANY_TURNS = 16
+MANY_ITERATIONS = 16
 #: Bytes of the smallest atomic operations.
 ATOMIC_BYTES = 4
 
@@ -67,7 +67,7 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
             us += _second_pass_us(reductions, blocks, device)
         elif is_column:
             arrays = _arrays(works, bits, written, source)
-            walked = _turns(reduced) * arrays * device.xla.column_us
+            walked = _iterations(reduced) * arrays * device.xla.column_us
         if normalises := _normalises(works, reductions, written):
             work = _normalised(works, bits, source, work)
         if normalises or chain > 1:
@@ -150,12 +150,12 @@ def sums_what_is_written(reduce: Op, device: Device) -> bool:
     """Whether XLA has the elements that `reduce` reads written by another kernel, because its own
     would compute them with few blocks in many turns."""
     kept, reduced, is_column = reduced_extents(reduce)
-    if not is_column or reduced > LONGEST_COLUMN or _turns(reduced) < MANY_TURNS:
+    if not is_column or reduced > LONGEST_COLUMN or _iterations(reduced) < MANY_ITERATIONS:
         return False
     return kept <= COLUMN_WIDTH * device.sm_count
 
 
-def _turns(rows: int) -> int:
+def _iterations(rows: int) -> int:
     """Turns in which a block walks down the rows of a column reduction."""
     return -(-rows * COLUMN_WIDTH // COLUMN_THREADS)
 

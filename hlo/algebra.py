@@ -74,9 +74,9 @@ def uniform(op: Op) -> Any | None:
 
 def scalar(value: Any, dtype: str) -> Make:
     """A constant of one element."""
-    held = np.array(value, NUMPY_DTYPES[dtype])
-    held.flags.writeable = False
-    return Make("constant", (), {"value": held}, Shape(dtype))
+    number = np.array(value, NUMPY_DTYPES[dtype])
+    number.flags.writeable = False
+    return Make("constant", (), {"value": number}, Shape(dtype))
 
 
 def spread(one: Make, shape: Shape) -> Make:

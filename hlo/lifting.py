@@ -179,9 +179,9 @@ class Lifter:
         fill_shape(made.shape, Shape(dot.dtype, (self.trips, *(dot.dims[d] for d in order))))
         if order == sorted(order):
             return made
-        turned = self.loop.outer.add("transpose", self.shape(dot), [made.id], made)
-        put(turned.dimensions, [0, *(order.index(d) + 1 for d in range(len(order)))])
-        return turned
+        transposed = self.loop.outer.add("transpose", self.shape(dot), [made.id], made)
+        put(transposed.dimensions, [0, *(order.index(d) + 1 for d in range(len(order)))])
+        return transposed
 
 
 def _nothing(made: Any, trips: int) -> None:

@@ -192,9 +192,9 @@ def _reduce_window(op: Op) -> Shape:
     dims = []
     for d, n in enumerate(first.dims):
         spread = n + max(0, n - 1) * (attrs["base_dilation"][d] - 1)
-        room = spread + attrs["low"][d] + attrs["high"][d]
+        padded = spread + attrs["low"][d] + attrs["high"][d]
         extent = (attrs["size"][d] - 1) * attrs["window_dilation"][d] + 1
-        dims.append(max(0, (room - extent) // attrs["stride"][d] + 1))
+        dims.append(max(0, (padded - extent) // attrs["stride"][d] + 1))
     for x, init in zip(op.operands[:half], op.operands[half:], strict=True):
         require(op, x.dims == first.dims, "inputs of one shape")
         require(op, init.shape == Shape(x.dtype), "scalar inits of the inputs' types")

@@ -151,8 +151,8 @@ class _Cursor:
     def move(self, end: int) -> str:
         """What stands between here and `end`."""
         found = self.text[self.at : end]
-        behind = _BLANK.match(self.text, end)
-        self.at = behind.end() if behind else end
+        blank = _BLANK.match(self.text, end)
+        self.at = blank.end() if blank else end
         return found
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:

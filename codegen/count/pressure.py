@@ -39,7 +39,7 @@ class Pressure:
         return cls(own, max(own.least, min(own.most, most)))
 
     @property
-    def room(self) -> int:
+    def load_words(self) -> int:
         """Words that may be loaded at once."""
         own = self.device
         return max(own.least_loads, min(own.loads, self.cap - own.beside - self.arrays))
@@ -66,7 +66,7 @@ class Pressure:
     @property
     def arrived(self) -> float:
         """Rounds in which what was loaded since the last wait comes."""
-        return max(1.0, self.words / self.room) if self.loads else 0.0
+        return max(1.0, self.words / self.load_words) if self.loads else 0.0
 
     def wait(self) -> None:
         """All that was loaded must be there."""
@@ -96,7 +96,7 @@ class Pressure:
             return self.arrived
         if self.loads == loads or unroll == ALL or not iterations:
             return 0.0
-        own, fit = self.device, self.room // max(1, self.words - words)
+        own, fit = self.device, self.load_words // max(1, self.words - words)
         together = own.branching if branches else max(unroll, min(own.straight, fit))
         return -(-iterations // max(1, min(iterations, together))) / iterations
 

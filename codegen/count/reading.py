@@ -141,9 +141,9 @@ class Names:
             return self.location(expr.arguments[0]) if expr.arguments else None
         if kind is Infix:
             start, *more = expr.operands
-            return self._behind(self.location(start), more)
+            return self._moved_by(self.location(start), more)
         if kind is Address:
-            return self._behind(self.location(expr.buffer), [expr.at])
+            return self._moved_by(self.location(expr.buffer), [expr.at])
         if kind is Pointer:
             found = self.location(expr.start)
             return found and replace(found, item=expr.type.bytes)
@@ -161,7 +161,7 @@ class Names:
         buffers = dict.fromkeys(buffer for location in locations for buffer in location.buffers)
         return replace(locations[0], buffers=tuple(buffers))
 
-    def _behind(self, location: Location | None, more: Any) -> Location | None:
+    def _moved_by(self, location: Location | None, more: Any) -> Location | None:
         if location is None:
             return None
         offset = location.offset

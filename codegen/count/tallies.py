@@ -284,7 +284,7 @@ class _Walk(Visits):
     def repeat(self, one: While) -> None:
         outer = self.runs
         self.runs = outer.repeated(self.trips)
-        self.turned(one.body, self.trips)
+        self.repeat_body(one.body, self.trips)
         self.runs = outer
 
     def roles(self, one: If) -> None:
@@ -371,7 +371,7 @@ class _Walk(Visits):
         if isinstance(distance, Unknown):
             self.upper = True
             self.names.values[one.variable] = UNKNOWN
-            self.turned(one.body, 1, one.unroll, one.variable)
+            self.repeat_body(one.body, 1, one.unroll, one.variable)
             return
         most = max(0, -(-outer.greatest(distance) // one.step))
         if most > LONGEST:
@@ -388,10 +388,10 @@ class _Walk(Visits):
             self.names.values[one.variable] = start + along(axis, -1 if one.down else one.step)
             if not isinstance(distance, int):
                 self.restrict(below_zero(along(axis, one.step) - distance))
-        self.turned(one.body, most, one.unroll, one.variable)
+        self.repeat_body(one.body, most, one.unroll, one.variable)
         self.runs = outer
 
-    def turned(
+    def repeat_body(
         self, body: Sequence[Statement], most: int, unroll: int = 0, variable: str = ""
     ) -> None:
         """The body of a loop of so many iterations at most."""

@@ -82,7 +82,7 @@ def _tile_of_block(group: Group, dot: Stage, device: Device) -> Group | None:
     height, width = group.axes.extent(rows), group.axes.extent(columns)
     if height * width < dot.op.shape.size or height > MOST_ROWS or width % device.own_blocks:
         return None
-    return _hold(group, rows, height, columns, width // device.own_blocks)
+    return _with_dot_axes(group, rows, height, columns, width // device.own_blocks)
 
 
 def _tile(group: Group, dot: Stage, device: Device) -> Group | None:
@@ -108,14 +108,14 @@ def _tile(group: Group, dot: Stage, device: Device) -> Group | None:
     most = warps * group.axes.extent(columns) // width
     if most < FEW_TILES * device.sm_count and group.inner_size(dot) > LONG_DEPTH:
         return None
-    return _hold(group, rows, height, columns, width)
+    return _with_dot_axes(group, rows, height, columns, width)
 
 
-def _hold(group: Group, rows: int, height: int, columns: int, width: int) -> Group:
+def _with_dot_axes(group: Group, rows: int, height: int, columns: int, width: int) -> Group:
     """A group with tiles of `height` by `width` results."""
     axes = group.axes.copied()
-    held = axes.part(rows, height), axes.part(columns, width)
-    return group.spread_so(axes, (leaf for leaf in axes.grid() if leaf not in held), held)
+    pair = axes.part(rows, height), axes.part(columns, width)
+    return group.spread_so(axes, (leaf for leaf in axes.grid() if leaf not in pair), pair)
 
 
 def free_dims(group: Group, dot: Stage) -> tuple[Sequence[int], Sequence[int]]:

@@ -34,7 +34,7 @@ from fusionstitch.hlo.errors import CodegenError
 #: Columns of a block, the widest first, and registers per thread that their elements, the operands
 #: of their rows and what is summed up may take for all but the narrowest.
 COLUMNS = (32,)
-HELD_REGISTERS = 100
+RESULT_REGISTERS = 100
 #: Registers of a tile from which on a thread has too few for all else.
 MOST_REGISTERS = 192
 #: Registers of a tile up to which two blocks of all their rows fit on a multiprocessor.
@@ -119,7 +119,7 @@ def _streamed(
     rows = [axis for axis in sides if axis is not None and axis not in columns]
     if len(columns) != 1 or len(rows) != 1 or rows[0] not in group.axes.grid():
         return None
-    whole = _hold(group, group.axes, rows[0], columns[0])
+    whole = _with_dot_axes(group, group.axes, rows[0], columns[0])
     nests = form_nests(whole)
     if len(nests) != 1 or not _fits(whole, nests[0], {*sums, *products}):
         return None
@@ -131,7 +131,7 @@ def _streamed(
     most = BLOCK_ROWS if few else BLOCK_ROWS // 2
     part = _part(group.axes.extent(rows[0]), most, tiles, device)
     axes = group.axes.copied()
-    return _hold(group, axes, axes.part(rows[0], part), columns[0])
+    return _with_dot_axes(group, axes, axes.part(rows[0], part), columns[0])
 
 
 def takes_stream(group: Group, nest: Nest, stream: Stream) -> bool:
@@ -141,7 +141,7 @@ def takes_stream(group: Group, nest: Nest, stream: Stream) -> bool:
     return bool(dots) and known and _fits(group, nest, dots)
 
 
-def _hold(group: Group, axes: GroupAxes, rows: int, columns: int) -> Group:
+def _with_dot_axes(group: Group, axes: GroupAxes, rows: int, columns: int) -> Group:
     grid = (leaf for leaf in axes.grid() if leaf != rows)
     return group.spread_so(axes, grid, (rows, columns), streamed=True)
 
@@ -212,12 +212,12 @@ def running_in(nest: Nest, levels: Sequence[int]) -> Running:
 def stream_tile(group: Group, nest: Nest) -> Tile:
     """The register tile of a streamed nest: 16 rows to a warp, a block of columns at a time."""
     products, sums = nest.products, nest.with_role(Role.DOT)
-    held = sum(results_per_row(group, nest, s) // 2 for s in sums)
+    registers = sum(results_per_row(group, nest, s) // 2 for s in sums)
     for stage in products:
         layout = layout_of(group, nest, stage)
-        held += 2 * layout.row * layout.item // 4 // TENSOR_LANES
+        registers += 2 * layout.row * layout.item // 4 // TENSOR_LANES
     columns = next(
-        (c for c in COLUMNS if held + len(products) * c // 2 <= HELD_REGISTERS), COLUMNS[-1]
+        (c for c in COLUMNS if registers + len(products) * c // 2 <= RESULT_REGISTERS), COLUMNS[-1]
     )
     layouts = layouts_of(group, nest)
     working = max(WORKING_REGISTERS[x.item] for x in layouts.values())
@@ -227,7 +227,7 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
         steps=columns // TENSOR_LANES,
         tensor=True,
         reason=f"16 rows a warp on tensor cores, {columns} columns at a time",
-        registers=held + len(products) * columns // 2 + working,
+        registers=registers + len(products) * columns // 2 + working,
         columns=columns,
         shared=sum(x.bytes_of(columns) for x in layouts.values()),
     )

@@ -185,7 +185,7 @@ def results_per_row(group: Group, nest: Nest, dot: Stage) -> int:
     return group.axes.size([x for x in group.in_block(dot) if x not in nest.rows])
 
 
-def held_results(tile: Tile, results: int) -> int:
+def register_results(tile: Tile, results: int) -> int:
     """Sums per row that a lane adds up for a dot of `results` results per row."""
     if tile.tensor:
         return -(-results // TENSOR_COLUMNS) * TENSOR_COLUMNS // TENSOR_LANES
@@ -215,7 +215,7 @@ def choose_tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
 
 def registers_of(need: Demand, tile: Tile) -> int:
     """4-byte registers per thread that the values of a tile take."""
-    results = sum(held_results(tile, r) for r in need.results)
+    results = sum(register_results(tile, r) for r in need.results)
     registers = need.words * tile.rows * (tile.steps * need.arrays + results + 2)
     if tile.run > 1:
         registers += need.words * tile.run * (tile.rows + tile.lot)
@@ -230,7 +230,7 @@ def possible_tiles(group: Group, nest: Nest, points: int, block: int) -> Iterato
     most = 4 // need.words
     for tile in _candidates(group, nest, points):
         default = _accesses(group, nest, tile, most)
-        lone = group.held is not None
+        lone = group.dot_axes is not None
         for run in _divisors(default.run, 2) if tile.tensor else _divisors(default.run, 1):
             for lot in _divisors(default.lot, 1) if lone else (default.lot,):
                 found = replace(tile, run=run, lot=lot)
@@ -253,7 +253,7 @@ def _accesses(group: Group, nest: Nest, tile: Tile, most: int) -> Tile:
     depths = [group.inner_size(s) for s in nest.products]
     inner = group.axes.size(nest.inner)
     columns = TENSOR_COLUMNS if tile.tensor else tile.lanes
-    lone = group.held is not None
+    lone = group.dot_axes is not None
     widths = [n for n in WIDTHS if n <= most]
     lot = next(n for n in widths if inner % (n * columns) == 0 or n == 1) if lone else 1
     if tile.tensor:
@@ -273,7 +273,7 @@ def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> tu
     threads = teams * tile.team
     scratch = block * (tile.rows * tile.steps + tile.unit) * 2 * FLOAT_BYTES
     fits = scratch <= group.device.shared_per_block
-    if group.held is None or group.tiles % points or block % threads or not fits:
+    if group.dot_axes is None or group.tiles % points or block % threads or not fits:
         return 1, 1
     shares = block // threads
     depths = [group.inner_size(s) for s in nest.products]
@@ -285,7 +285,7 @@ def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> tu
 
 
 def _candidates(group: Group, nest: Nest, points: int) -> Iterator[Tile]:
-    inner, lone = group.axes.size(nest.inner), group.held is not None
+    inner, lone = group.axes.size(nest.inner), group.dot_axes is not None
     for lanes in (32, 16, 8, 4, 2, 1):
         steps = -(-inner // lanes)
         if lanes >= 2 * inner or steps > MOST_STEPS:

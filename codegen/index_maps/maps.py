@@ -222,8 +222,8 @@ def _gather(op: Op, index: Indices) -> list[Read]:
 
 def _dynamic_slice(op: Op, index: Indices) -> list[Read]:
     x, *starts = op.operands
-    rooms = [n - size + 1 for n, size in zip(x.dims, op.dims, strict=True)]
-    moved = [position(s, (), room) for s, room in zip(starts, rooms, strict=True)]
+    extents = [n - size + 1 for n, size in zip(x.dims, op.dims, strict=True)]
+    moved = [position(s, (), extent) for s, extent in zip(starts, extents, strict=True)]
     return [Read(0, tuple(i + start for i, start in zip(index, moved, strict=True)))]
 
 

@@ -21,7 +21,7 @@ class Holds(enum.Enum):
     REDUCER = "a function object that joins two values"
 
 
-_HELD: Mapping[type, Holds] = {int: Holds.INTEGER, str: Holds.REDUCER}
+_HOLDS: Mapping[type, Holds] = {int: Holds.INTEGER, str: Holds.REDUCER}
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,6 @@ class Intrinsic:
             return False
         last = len(self.parameters) - 1
         return all(
-            _HELD.get(type(one), Holds.TYPE) is self.parameters[min(n, last)].holds
+            _HOLDS.get(type(one), Holds.TYPE) is self.parameters[min(n, last)].holds
             for n, one in enumerate(template)
         )

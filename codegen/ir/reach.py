@@ -53,7 +53,7 @@ class Reach:
 
     def stuck(self) -> Stuck | None:
         """The first block that waits for ever."""
-        run = _Run(self, held=-1)
+        run = _Run(self, stopped=-1)
         run.go_on()
         for block, at in enumerate(run.at):
             if at < len(self.syncs[block]):
@@ -65,7 +65,7 @@ class Reach:
         """By block, how many syncs it has done while one block has arrived so often, and stands
         still before it arrives again."""
         if block not in self._known:
-            run = _Run(self, held=block)
+            run = _Run(self, stopped=block)
             known = [run.go_on()]
             while run.arrive():
                 known.append(run.go_on())
@@ -74,10 +74,10 @@ class Reach:
 
 
 class _Run:
-    """A launch in which a block is `held` before each time that it arrives."""
+    """A launch in which a block is `stopped` before each time that it arrives."""
 
-    def __init__(self, reach: Reach, held: int):
-        self.syncs, self.held = reach.syncs, held
+    def __init__(self, reach: Reach, stopped: int):
+        self.syncs, self.stopped = reach.syncs, stopped
         self.at = [0] * len(self.syncs)
         self.counts = [0] * reach.counters
         #: by counter, the values that blocks wait for, the least first
@@ -92,12 +92,12 @@ class _Run:
 
     def arrive(self) -> bool:
         """Has the block that is held arrive; False if it does not stand before that."""
-        syncs, at = self.syncs[self.held], self.at[self.held]
+        syncs, at = self.syncs[self.stopped], self.at[self.stopped]
         if at == len(syncs) or syncs[at][1] is not None:
             return False
         self._count(syncs[at][0])
-        self.at[self.held] += 1
-        self.ready.append(self.held)
+        self.at[self.stopped] += 1
+        self.ready.append(self.stopped)
         return True
 
     def _run(self, block: int) -> None:
@@ -105,7 +105,7 @@ class _Run:
         while at < len(syncs):
             counter, value = syncs[at]
             if value is None:
-                if block == self.held:
+                if block == self.stopped:
                     break
                 self._count(counter)
             elif self.counts[counter] < value:

@@ -57,7 +57,7 @@ class Spread:
 
     axes: GroupAxes
     grid: tuple[int, ...]
-    held: tuple[int, int] | None = None
+    dot_axes: tuple[int, int] | None = None
     streamed: bool = False
 
 
@@ -85,24 +85,24 @@ class Group:
         if left.stages[0].op.id > right.stages[0].op.id:
             left, right = right, left
         found = Group.of((*left.stages, *right.stages), left.device)
-        behind = left.stages[-1].op.id < right.stages[0].op.id
-        return replace(found, leading=left._known_axes) if behind else found
+        follows = left.stages[-1].op.id < right.stages[0].op.id
+        return replace(found, leading=left._known_axes) if follows else found
 
     def spread_so(
         self,
         axes: GroupAxes,
         grid: Iterable[int],
-        held: tuple[int, int] | None = None,
+        dot_axes: tuple[int, int] | None = None,
         streamed: bool = False,
     ) -> Group:
         """The same stages with the axes of `grid` spread over blocks, and those left inside."""
-        spread = Spread(axes, tuple(grid), held, streamed)
+        spread = Spread(axes, tuple(grid), dot_axes, streamed)
         return replace(self, spread=spread, leading=None)
 
     @property
-    def held(self) -> tuple[int, int] | None:
+    def dot_axes(self) -> tuple[int, int] | None:
         """The rows and the columns of a lone dot's tile, if it has one."""
-        return self.spread.held if self.spread else None
+        return self.spread.dot_axes if self.spread else None
 
     @property
     def streamed(self) -> bool:

@@ -80,8 +80,8 @@ class _Merger:
         sms = self.device.sm_count
         read = {self.group_of[producer] for producer, _ in stage.reads}
         few = [g for g in read if g.tiles < sms and _loops(g)]
-        behind = functools.reduce(operator.or_, (self.above[g] for g in few), 0)
-        last = {g for g in few if not self.bits[g] & behind}
+        ancestors = functools.reduce(operator.or_, (self.above[g] for g in few), 0)
+        last = {g for g in few if not self.bits[g] & ancestors}
         if len(last) < 2:
             return set()
         together = sum(_loops(g) for g in last)
@@ -193,12 +193,12 @@ def _strangers(left: Group, right: Group) -> bool:
     if not (dots and reductions):
         return False
     stages = sorted((*left.stages, *right.stages), key=lambda s: s.number)
-    behind: dict[Stage, set[Stage]] = {}
+    ancestors: dict[Stage, set[Stage]] = {}
     for stage in stages:
-        read = [p for p, _ in stage.reads if p in behind]
-        behind[stage] = set(read).union(*(behind[p] for p in read))
+        read = [p for p, _ in stage.reads if p in ancestors]
+        ancestors[stage] = set(read).union(*(ancestors[p] for p in read))
     return any(
-        dot not in behind[other] and other not in behind[dot] and dot.op.dims == other.op.dims
+        dot not in ancestors[other] and other not in ancestors[dot] and dot.op.dims == other.op.dims
         for dot in dots
         for other in reductions
     )

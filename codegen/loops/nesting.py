@@ -13,7 +13,7 @@ MOST_NESTED = 48
 MOST_BRANCHES = 200
 _BRANCHES = frozenset({"pad", "concatenate", "dynamic-update-slice"})
 #: Operands after which those of an op that say where it reads or writes begin.
-_BEHIND = {"gather": 1, "dynamic-slice": 1, "dynamic-update-slice": 2}
+_FIRST_INDEX = {"gather": 1, "dynamic-slice": 1, "dynamic-update-slice": 2}
 
 
 def check_nesting(graph: Graph) -> None:
@@ -21,12 +21,12 @@ def check_nesting(graph: Graph) -> None:
     depths: dict[int, int] = {}
     branches: dict[int, int] = {}
     for op in graph.ops[:-1]:
-        behind = _BEHIND.get(op.opcode, len(op.operands))
+        first_index = _FIRST_INDEX.get(op.opcode, len(op.operands))
         fresh = not op.operands or needs_stage(op)
         depths[op.id] = (
             0
             if fresh
-            else max(depths[o.id] + (number >= behind) for number, o in enumerate(op.operands))
+            else max(depths[o.id] + (number >= first_index) for number, o in enumerate(op.operands))
         )
         own = op.opcode in _BRANCHES
         branches[op.id] = 0 if fresh else own + max(branches[o.id] for o in op.operands)

@@ -111,8 +111,8 @@ def form_nests(group: Group, tiled: bool = True) -> list[Nest]:
 def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
     """The rows and inner axes of a loop that begins with `stage`, which is not in it yet."""
     own = tuple(group.in_block(stage))
-    if group.held is not None:
-        row, column = group.held
+    if group.dot_axes is not None:
+        row, column = group.dot_axes
         return Nest((row,), (column,))
     if tiled and (shape := shape_of_reader(group, stage)) is not None:
         return Nest(*shape)

@@ -94,7 +94,7 @@ class Access:
         }
         self.digits = Digits(group.group, self.nest, group.points)
         #: whether the rows are walked from the last one on
-        self.turned = group.backward and bool(self.nest.with_role(Role.CARRY))
+        self.backward = group.backward and bool(self.nest.with_role(Role.CARRY))
         #: what the variables are called in which places were decided (codegen/schedule/walk.py)
         self.names = {TILE: site.tile}
         self.vector: Vector | None = None
@@ -129,7 +129,7 @@ class Access:
 
     def bind_rows(self, row: Index, position: Index) -> None:
         """Digits of every grid and row axis in terms of the tile and row variables."""
-        if self.turned:
+        if self.backward:
             row = constant(self.plan.rows - 1) - row
         self.digits.bind_rows(row, position)
 

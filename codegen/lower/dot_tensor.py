@@ -30,7 +30,7 @@ from fusionstitch.codegen.ir.statements import Assign, Call
 from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE, bind_read_column, operand, read
-from fusionstitch.codegen.lower.dot_rows import held_sums
+from fusionstitch.codegen.lower.dot_rows import register_sums
 from fusionstitch.codegen.lower.sums import zero_of
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_rows import TileRows
@@ -77,7 +77,7 @@ class TensorSums:
     rows: TileRows
 
     def size(self, dot: Stage) -> int:
-        return held_sums(self.rows, dot)
+        return register_sums(self.rows, dot)
 
     def add_column(self, results: Mapping[Stage, str], weights: dict[Key, str]) -> None:
         """Nothing column by column."""
@@ -89,13 +89,13 @@ class TensorSums:
             rows.digits.bind_column(rows.column)
             rows.bind_results(stage)
             weight = weights[read(rows, stage, first)]
-            held = self.size(stage)
-            tile = variable(rows.writer.name("n"), held // 2)
+            size = self.size(stage)
+            tile = variable(rows.writer.name("n"), size // 2)
             with rows.loop(tile):
                 right = self._values_of(stage, 1 - first, tile)
                 sums = (
                     pointer_at(Name(partial), tile * 2),
-                    pointer_at(Name(partial), tile * 2 + held),
+                    pointer_at(Name(partial), tile * 2 + size),
                 )
                 _multiply(rows, MMA, stage, first, (*sums, Name(weight), Name(right)))
 
@@ -125,12 +125,12 @@ class TensorSums:
 
     @contextmanager
     def each(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
-        rows, held = self.rows, self.size(dot)
-        own = variable(rows.writer.name("n"), held // 2)
+        rows, size = self.rows, self.size(dot)
+        own = variable(rows.writer.name("n"), size // 2)
         with rows.loop(own), rows.loop(rows.pair):
             result = own * TENSOR_COLUMNS + rows.member * 2 + rows.pair
             with rows.existing(result, size) as existing:
-                yield rows.row * held + own * 2 + rows.pair, existing
+                yield rows.row * size + own * 2 + rows.pair, existing
 
 
 def side_of_rows(rows: TileRows, dot: Stage) -> int:

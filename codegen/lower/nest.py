@@ -36,7 +36,7 @@ def lower_rows(site: Site) -> None:
     loop = row_loop(render(row), rows, limit, plan.teams, sweeps.block, access.int)
     for stage in sweeps.nest.with_role(Role.CARRY):
         start_carrying(sweeps, stage)
-    if walk.held:
+    if walk.row_inputs:
         sweeps.name_lane(loop.lane)
         hold_inputs(sweeps, row, loop)
     frame = loop.frame
@@ -69,7 +69,7 @@ def lower_rows(site: Site) -> None:
 def _row(sweeps: Sweeps, row: Index) -> None:
     """The values of one row, level by level."""
     sweeps.access.bind_rows(row, sweeps.access.position(row, 1))
-    if sweeps.held:
+    if sweeps.row_inputs:
         next_row(sweeps, row)
     sweeps.name_unit()
     sweeps.declare_live()

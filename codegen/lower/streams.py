@@ -256,8 +256,8 @@ class Stream:
         if stage in totals:
             self.rows.writer.add(Assign(element(totals[stage], self.rows.row), Name(factor), "*"))
             return
-        held = self.of.sums.size(stage)
-        own = variable(self.rows.writer.name("n"), held)
+        size = self.of.sums.size(stage)
+        own = variable(self.rows.writer.name("n"), size)
         with self.rows.loop(own):
-            at = self.rows.row * held + own
+            at = self.rows.row * size + own
             self.rows.writer.add(Assign(element(results[stage], at), Name(factor), "*"))

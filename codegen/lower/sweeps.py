@@ -41,7 +41,7 @@ from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.sums import functor_of, start_of
-from fusionstitch.codegen.schedule.walk import UNIT, Held
+from fusionstitch.codegen.schedule.walk import UNIT, RowInput
 from fusionstitch.costmodel.devices import WARP
 from fusionstitch.hlo.graph import Op
 
@@ -50,10 +50,10 @@ Key = tuple[Op, Indices]
 
 @dataclass(frozen=True)
 class Loaded:
-    """An input that stays in registers (`Held` of codegen/schedule/walk.py): `array` holds the
-    vectors at `base` of the buffer `name`, and `ahead` ('' if none) those of the next row."""
+    """A row input (codegen/schedule/walk.py) in registers: `array` holds the vectors at `base` of
+    the buffer `name`, and `ahead` ('' if none) those of the next row."""
 
-    held: Held
+    input: RowInput
     name: str
     base: Index
     array: str
@@ -76,7 +76,7 @@ class Sweeps:
         self.opened = False
         #: the inputs held from row to row; by value the array that keeps it from sweep to sweep,
         #: with the level of the sweep that fills it; the arrays of sums of columns
-        self.held: list[Loaded] = []
+        self.row_inputs: list[Loaded] = []
         self.reused: dict[Key, tuple[str, int]] = {}
         self.carried: dict[Stage, str] = {}
         #: whether this thread's row is its own, and whether it is the first of its team
@@ -178,10 +178,10 @@ class Sweeps:
         with self.access.vector_loop(self.element):
             self.digits.bind_column(self.unit * self.width + self.element)
             where = self.register_index(step)
-            for held in self.held:
+            for loaded in self.row_inputs:
                 assert step is not None
-                vector = Element(Name(held.array), step)
-                self.access.vectors_before()[held.name, held.base] = vector
+                vector = Element(Name(loaded.array), step)
+                self.access.vectors_before()[loaded.name, loaded.base] = vector
             sums |= {s: Element(Name(name), where) for s, name in self.carried.items()}
             for (op, at), (name, first) in self.reused.items():
                 if first < level:

@@ -293,13 +293,13 @@ def _symmetric(body: Graph) -> bool:
     half = len(body.parameters) // 2
     names: dict[Hashable, int] = {}
     plain = _named(body, names, 0)
-    turned = _named(body, names, half)
+    exchanged = _named(body, names, half)
     results = body.root.operands if body.root.opcode == "tuple" else (body.root,)
-    return all(plain[op] == turned[op] for op in results)
+    return all(plain[op] == exchanged[op] for op in results)
 
 
-def _named(body: Graph, names: dict[Hashable, int], turn: int) -> Mapping[Op, int]:
-    """A number for each op of a body whose parameters are exchanged by `turn`: that of the same
+def _named(body: Graph, names: dict[Hashable, int], offset: int) -> Mapping[Op, int]:
+    """A number for each op of a body whose parameters are exchanged by `offset`: that of the same
     expression in `names`, up to the order of operands."""
     found: dict[Op, int] = {}
     chain: dict[Op, tuple[int, ...]] = {}
@@ -320,7 +320,7 @@ def _named(body: Graph, names: dict[Hashable, int], turn: int) -> Mapping[Op, in
             operands = [size_of(o) for o in op.operands]
         what: Hashable = op.opcode
         if op.opcode == "parameter":
-            what = ("parameter", (op.attrs["index"] + turn) % len(body.parameters))
+            what = ("parameter", (op.attrs["index"] + offset) % len(body.parameters))
         elif op.opcode == "constant":
             what = op.attrs["value"].tobytes()
         elif op.opcode == "compare":

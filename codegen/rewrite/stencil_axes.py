@@ -63,13 +63,13 @@ def stencil_axes(graph: Graph) -> list[Axis]:
     largest output first. None of them is rolled along in one place and ends in another."""
     classes = _Classes()
     nodes = [(op, dim) for op in graph.ops[:-1] for dim in range(op.shape.rank)]
-    turned = {node for node in nodes if rolled(*node)}
+    rolls = {node for node in nodes if rolled(*node)}
     # the two slices that a rolled value is joined from
     parts = {
         (part, dim)
-        for op, dim in turned
+        for op, dim in rolls
         for part in op.operands
-        if all((user, dim) in turned for user in graph.users[part.id])
+        if all((user, dim) in rolls for user in graph.users[part.id])
     }
     ended: set[_Node] = set()
     for node in nodes:
@@ -77,10 +77,10 @@ def stencil_axes(graph: Graph) -> list[Axis]:
         for move in moves(*node) or ():
             if move.dim is not None:
                 classes.links[classes.first((move.value, move.dim))] = classes.first(node)
-                if move.shift and node not in turned and node not in parts:
+                if move.shift and node not in rolls and node not in parts:
                     ended.add(node)
     members, twice = classes.members()
-    periodic = set(map(classes.first, turned))
+    periodic = set(map(classes.first, rolls))
     wanted = (periodic ^ set(map(classes.first, ended))) - twice
     summed = [op.operands[0] for op in graph.ops[:-1] if op.opcode == "reduce"]
     whole = [*_largest_first(graph.root.operands), *_largest_first(summed)]

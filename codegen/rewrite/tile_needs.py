@@ -137,7 +137,7 @@ class Tiles:
         wanted: list[dict[int, Interval]] = [{} for _ in op.operands]
         if op.opcode == "reduce":
             wanted[0] = {n: Interval() for n in self.summed(op)}
-        held = [pins] * len(op.operands)
+        op_pins = [pins] * len(op.operands)
         for number, dim in self.dims(op, pins).items():
             axis, interval = self.axes[number], needs[number]
             if axis.periodic and op.dims[dim] != axis.extent:
@@ -154,13 +154,13 @@ class Tiles:
                 return None
             for n, move in enumerate(found):
                 if main is not None and n != main:
-                    held[n] = pins | {(number, n > main)}
+                    op_pins[n] = pins | {(number, n > main)}
                 elif move.dim is not None:
                     wanted[n][number] = interval.shifted(move.shift)
         for number, is_end in pins:
-            if op in self.axes[number] and not self._pinned(op, number, is_end, wanted, held):
+            if op in self.axes[number] and not self._pinned(op, number, is_end, wanted, op_pins):
                 return None
-        needed = [Need(*each) for each in zip(op.operands, held, wanted, strict=True)]
+        needed = [Need(*each) for each in zip(op.operands, op_pins, wanted, strict=True)]
         # a reshape may merge an axis with others
         if any(one.intervals.keys() != self.dims(one.value, one.pins).keys() for one in needed):
             return None
@@ -202,7 +202,7 @@ class Tiles:
         number: int,
         is_end: bool,
         wanted: list[dict[int, Interval]],
-        held: list[Pins],
+        op_pins: list[Pins],
     ) -> bool:
         """Has a pinned slice of a long value read the tile that it is pinned to; False where the
         elements of an operand do not follow."""
@@ -213,7 +213,7 @@ class Tiles:
             return True
         if op.attrs["stride"][dim] != 1:
             return False
-        held[0] -= {(number, is_end)}
+        op_pins[0] -= {(number, is_end)}
         size = self.sizes[number]
         first = (self.count(number) - 1) * size if is_end else 0
         low, high = op.attrs["start"][dim] - first, op.attrs["limit"][dim] - first - size

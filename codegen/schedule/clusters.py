@@ -104,7 +104,7 @@ def element_bytes(group: Group, nest: Nest) -> int:
 def can_share(group: Group, nests: Sequence[Nest]) -> bool:
     """Whether a group is one loop over rows, one to a tile, that are summed along memory: all that
     its threads exchange are then the sums."""
-    if len(nests) > 1 or group.held is not None or group.streamed:
+    if len(nests) > 1 or group.dot_axes is not None or group.streamed:
         return False
     nest = nests[0]
     summed = nest.with_role(Role.REDUCE)

@@ -247,7 +247,7 @@ def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
 
 def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, alike: int) -> int:
     """Grid points per tile: enough to fill a block, few enough to fill the device."""
-    if group.held is not None and group.axes.extent(group.held[0]) % TENSOR_ROWS:
+    if group.dot_axes is not None and group.axes.extent(group.dot_axes[0]) % TENSOR_ROWS:
         return 1  # rows of different tiles must not meet in a warp
     least = group.least_points
     if least == 1 and all(_size(group, n.rows) * _lanes(n, group, block) == 1 for n in nests):
@@ -262,7 +262,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
     # loops over the totals of a scan are short, and all others wait for them
     scans = any(annotations_of(stage.op).once for stage in group.stages)
     fills = all if scans else any
-    room = device.shared_per_sm // SCANNING_BLOCKS if scans else math.inf
+    limit = device.shared_per_sm // SCANNING_BLOCKS if scans else math.inf
     points = 1
     tiles_each = 1 if device.own_blocks else 2
     busy_tiles = 0 if device.holds_one_block else tiles_each * device.sm_count // alike
@@ -271,7 +271,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
             points * _size(group, n.rows) * _lanes(n, group, block) >= target for n in nests
         )
         busy = group.tiles // (points * 2) >= busy_tiles
-        fits = 2 * points * shared_bytes(group) <= room
+        fits = 2 * points * shared_bytes(group) <= limit
         if filled or not (busy or points < least) or not (fits or points < least):
             break
         points *= 2
@@ -304,7 +304,7 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
     if nest.in_order:
         return 1
     if nest.tiled:
-        return TILED_LANES if group.held is None else WARP // TENSOR_ROWS
+        return TILED_LANES if group.dot_axes is None else WARP // TENSOR_ROWS
     if not nest.inner or strided(nest):
         return 1
     if nest.stages[0].op.opcode == "dot":

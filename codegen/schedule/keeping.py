@@ -49,8 +49,8 @@ class Somewhere:
         point = variable(TILE, group.tiles) * group.points + digits.point_of(row)
         if group.ragged:
             point = variable(POINT, group.grid_points)
-        turned = group.backward and self.nest.nest.with_role(Role.CARRY)
-        digits.bind_rows(constant(rows - 1) - row if turned else row, point)
+        backward = group.backward and self.nest.nest.with_role(Role.CARRY)
+        digits.bind_rows(constant(rows - 1) - row if backward else row, point)
         digits.bind_column(self.column)
         return digits
 

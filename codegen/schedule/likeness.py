@@ -136,8 +136,8 @@ class _Kind:
         """How a thread goes along rows."""
         yield walk.width, walk.vectors, walk.unrolled, walk.stride, walk.rows, walk.loads
         yield walk.announced, walk.early, walk.narrow
-        for held in walk.held:
-            yield self.number(held.op), _frame(held.base), held.steady, held.ahead
+        for one in walk.row_inputs:
+            yield self.number(one.op), _frame(one.base), one.steady, one.ahead
         for live in walk.live:
             yield self.number(live.op), tuple(map(_frame, live.at)), live.level
         for op, at in walk.picked:

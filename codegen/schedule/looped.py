@@ -124,9 +124,9 @@ def nest_of(
     if loop.stream:
         _check_stream(loop, rows, inner)
     if loop.stream or (loop.tiled and _is_lone(group, rows, inner)):
-        held = rows[0], inner[0]
+        dot_axes = rows[0], inner[0]
         group = group.spread_so(
-            group.axes, group.grid, held, streamed=loop.stream or group.streamed
+            group.axes, group.grid, dot_axes, streamed=loop.stream or group.streamed
         )
     nest = new_nest(group, first, loop.tiled)
     if (set(nest.rows), set(nest.inner)) != (set(rows), set(inner)):

@@ -94,8 +94,8 @@ class _Reader:
         found = IDENTIFIER.match(self.text, self.position)
         if found is None:
             return ""
-        behind = _BLANK.match(self.text, found.end())
-        end = behind.end() if behind else found.end()
+        blank = _BLANK.match(self.text, found.end())
+        end = blank.end() if blank else found.end()
         return "" if self.text.startswith("[", end) else found.group()
 
     def keyword(self, wanted: str) -> None:

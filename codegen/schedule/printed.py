@@ -78,7 +78,7 @@ class Printer:
             return Loop(lines, team=nest.teams.threads)
         if tile.columns:
             return Loop(lines, stream=True)
-        lone = group.group.held is not None
+        lone = group.group.dot_axes is not None
         return Loop(
             lines,
             tensor=tile.tensor,

@@ -41,11 +41,11 @@ def made_resident(
     default = _by_default(plan, shared_bytes, device)
     bounds = default.blocks_per_sm if per_sm is None else per_sm
     if per_sm is not None:
-        _check_room(plan, per_sm, shared_bytes, device)
+        _check_fits(plan, per_sm, shared_bytes, device)
     most = default.grid if per_sm is None or not plan.cooperative else plan.grid
     if plan.cooperative and per_sm is not None:
-        held = device.sm_count * per_sm
-        most = min(most, held, device.cooperative_limit or held)
+        resident_blocks = device.sm_count * per_sm
+        most = min(most, resident_blocks, device.cooperative_limit or resident_blocks)
     if blocks is None:
         return replace(plan, grid=most, blocks_per_sm=bounds)
     limit = most if plan.cooperative else plan.grid
@@ -57,7 +57,7 @@ def made_resident(
     return replace(plan, grid=blocks, blocks_per_sm=bounds)
 
 
-def _check_room(plan: KernelPlan, per_sm: int, shared_bytes: int, device: Device) -> None:
+def _check_fits(plan: KernelPlan, per_sm: int, shared_bytes: int, device: Device) -> None:
     """Raises CodegenError where so many blocks do not fit on a multiprocessor."""
     shared = per_sm * (shared_bytes + device.reserved_shared) > device.shared_per_sm
     fits = per_sm <= device.max_blocks_per_sm and per_sm * plan.block <= device.max_threads_per_sm
@@ -87,8 +87,8 @@ def _by_default(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPl
     if not tuning.blocks_per_sm:
         fit = blocks_per_sm(device, plan.block, _tile_registers(plan), shared_bytes)
         per_sm = _waiting_per_sm(plan, max(1, min(per_sm, fit)), device)
-    held = device.sm_count * per_sm
-    limit = min(held, device.cooperative_limit or held)
+    resident_blocks = device.sm_count * per_sm
+    limit = min(resident_blocks, device.cooperative_limit or resident_blocks)
     return replace(plan, grid=min(plan.grid, limit), blocks_per_sm=per_sm)
 
 
@@ -127,7 +127,7 @@ def _tiled_per_sm(plan: KernelPlan, shared_bytes: int, device: Device) -> int:
     per_thread = _tile_registers(plan)
     resident = -(-plan.grid // device.sm_count)
     fit = blocks_per_sm(device, plan.block, per_thread, shared_bytes)
-    lone = all(group.group.held is not None and not group.group.streamed for group in tiled)
+    lone = all(group.group.dot_axes is not None and not group.group.streamed for group in tiled)
     if resident <= fit and not lone:
         return 0
     if per_thread > MOST_BOUNDED:

@@ -140,11 +140,11 @@ def _live(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> I
         known: set[Key] = set()
         for level in levels if common else ():
             known |= _dots(nest, digits, wanted, None if streamed else level)
-            room = LIVE_REGISTERS
+            left = LIVE_REGISTERS
             for key, of in common.items():
                 need = tile.rows * tile.steps * words_of(key[0])
-                if min(of) == level and key not in known and need <= room:
-                    room -= need
+                if min(of) == level and key not in known and need <= left:
+                    left -= need
                     known.add(key)
                     yield Live(*key, level)
 

@@ -34,7 +34,7 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Held:
+class RowInput:
     """An input that stays in registers as it was loaded, by vectors that begin at `base`. These are
     the same in all rows if it is `steady`; those of the next row are loaded `ahead` of time."""
 
@@ -71,7 +71,7 @@ class Walk:
     rows     rows of a loop that only sums columns that are under way at once; 0 in other loops
     loads    steps of a loop along a row that are unrolled together; 0 leaves it to the compiler
     announced inputs of later rows are brought to L2 before they are loaded
-    held     inputs that stay in registers from row to row, in the order they are loaded
+    row_inputs inputs that stay in registers from row to row, in the order they are loaded
     live     values that stay in registers from sweep to sweep
     picked   elements that the data picks, read before the sweeps that need them
 
@@ -92,7 +92,7 @@ class Walk:
     rows: int = 0
     loads: int = 0
     announced: bool = False
-    held: tuple[Held, ...] = ()
+    row_inputs: tuple[RowInput, ...] = ()
     live: tuple[Live, ...] = ()
     picked: tuple[tuple[Op, Indices], ...] = ()
     depth: Mapping[Stage, int] = field(default_factory=dict)

@@ -96,8 +96,8 @@ class _Axes:
         self.named(summed)
         yield "axes", ", ".join(f"{n} < {axes.extent(x)}" for x, n in self.names.items()) or "none"
         yield "over blocks", self.named(self.group.grid)
-        if self.group.held is not None:
-            rows, columns = self.group.held
+        if self.group.dot_axes is not None:
+            rows, columns = self.group.dot_axes
             how = "walked by blocks of columns" if self.group.streamed else "a tile of its own"
             yield "held", f"rows {self.named([rows])}, columns {self.named([columns])}: {how}"
         for stage in self.group.stages:

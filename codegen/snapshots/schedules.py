@@ -64,7 +64,7 @@ def _walk(walk: Walk) -> str:
     said = {
         f"{walk.width} elements at once": walk.width > 1,
         f"{walk.rows} rows at once": walk.rows > 1,
-        f"{counted(len(walk.held), 'input')} held from row to row": walk.held,
+        f"{counted(len(walk.row_inputs), 'input')} held from row to row": walk.row_inputs,
         f"{counted(len(walk.live), 'value')} kept from sweep to sweep": walk.live,
     }
     return ", ".join(text for text, holds in said.items() if holds)

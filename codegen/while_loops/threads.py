@@ -93,9 +93,9 @@ def _holding(
     that do."""
     read = PADDED * sum(read_again(cut).values()) / blocks
     for block in sizes:
-        room = free_registers(block * resident, device)
-        if block >= min(sizes[0], FEW_THREADS) and read <= 4 * block * room:
-            return Threads(block, resident, room, holds=True)
+        registers = free_registers(block * resident, device)
+        if block >= min(sizes[0], FEW_THREADS) and read <= 4 * block * registers:
+            return Threads(block, resident, registers, holds=True)
     return None
 
 

@@ -94,7 +94,7 @@ def test_rows_that_a_block_walks_are_loaded_ahead() -> None:
     b = Builder()
     x, scale, g = b.parameter((16384, 1024)), b.parameter((1024,)), b.parameter((16384, 1024))
     first, *_ = nests(whole(b.graph(*layernorm_backward(b, x, scale, g))))
-    held = {one.op.id: (one.steady, one.ahead) for one in first.walk.held}
+    held = {one.op.id: (one.steady, one.ahead) for one in first.walk.row_inputs}
     assert held == {0: (False, True), 2: (False, True), 1: (True, False)}
     assert first.walk.announced
 

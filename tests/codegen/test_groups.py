@@ -287,12 +287,12 @@ def test_a_group_that_grows_has_the_axes_of_one_made_at_once() -> None:
 def test_what_is_decided_of_axes_makes_another_group() -> None:
     b = Builder()
     [group] = groups_of(b, b.dot(b.parameter((512, 256)), b.parameter((256, 512))))
-    before = group.grid, group.held, [*map(group.axes.extent, group.grid)]
+    before = group.grid, group.dot_axes, [*map(group.axes.extent, group.grid)]
     [tiled] = tile_dots([group], H200)
-    assert tiled.held is not None
+    assert tiled.dot_axes is not None
     assert tiled.stages == group.stages
     assert tiled.tiles < group.tiles
-    assert (group.grid, group.held, [*map(group.axes.extent, group.grid)]) == before
+    assert (group.grid, group.dot_axes, [*map(group.axes.extent, group.grid)]) == before
     [nest] = form_nests(tiled)
     for frozen in (group, tiled, nest):
         with pytest.raises(FrozenInstanceError):

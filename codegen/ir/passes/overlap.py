@@ -148,7 +148,7 @@ def _load_next(
     walk = Walk(loop, types, threads, named, loop.variable, early=True)
     walk.once()
     walk.sites = [s if s and _in_any_iteration(s, loop.variable) else None for s in walk.sites]
-    if _behind_barrier(loop.body, Blank()) is None:
+    if _after_barrier(loop.body, Blank()) is None:
         return [], loop
     walk.name_sites(MOST_AHEAD, "next")
     found = walk.loads("on its way since the step before")
@@ -159,7 +159,7 @@ def _load_next(
     first = [_in_iteration(one, loop.variable, _first) for one in loads]
     more = infix("<", infix("+", Name(loop.variable), 1), loop.stop)
     later = If(more, body=tuple(_in_iteration(one, loop.variable, _later) for one in loads))
-    body = _behind_barrier(walk.once().body, later)
+    body = _after_barrier(walk.once().body, later)
     assert body is not None
     return [*walk.asked(found), *arrays, *first], replace(loop, body=body)
 
@@ -191,13 +191,13 @@ def _in_iteration(statement: Statement, iteration: str, other: Callable[[Var], I
     return mapped(statement, one)
 
 
-def _behind_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statement, ...] | None:
+def _after_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statement, ...] | None:
     """Statements with a new one after the first barrier, unless that is in a loop or a branch."""
     for number, one in enumerate(body):
         if isinstance(one, Barrier):
             return (*body[: number + 1], new, *body[number + 1 :])
         if isinstance(one, Group) and any(isinstance(inner, Barrier) for inner in every(one.body)):
-            inside = _behind_barrier(one.body, new)
+            inside = _after_barrier(one.body, new)
             group = None if inside is None else replace(one, body=inside)
             return None if group is None else (*body[:number], group, *body[number + 1 :])
         if any(isinstance(inner, Barrier) for inner in every([one])):
