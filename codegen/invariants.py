@@ -38,9 +38,9 @@ def check_ops(graph: Graph) -> None:
 
 
 def _require_equal(what: str, now: tuple[Op, ...], before: tuple[Op, ...]) -> None:
-    types, wanted = [op.shape for op in now], [op.shape for op in before]
-    if types != wanted:
-        found, given = (", ".join(map(str, shapes)) for shapes in (types, wanted))
+    types, expected = [op.shape for op in now], [op.shape for op in before]
+    if types != expected:
+        found, given = (", ".join(map(str, shapes)) for shapes in (types, expected))
         raise VerifyError(f"Its {what} are {found}; they were {given}.")
 
 

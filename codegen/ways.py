@@ -43,8 +43,8 @@ def first_that_works(
             raise
         except CodegenError as error:
             watch.refused(way, str(error))
-            asked = way in (Way.MERGE, Way.APART) or settings.template is not None
-            if asked and refused is None:
+            requested = way in (Way.MERGE, Way.APART) or settings.template is not None
+            if requested and refused is None:
                 refused = error
     assert refused is not None
     raise refused

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusionstitch.costmodel.least_work import RUN, handed_on, iterations, live, results
+from fusionstitch.costmodel.least_work import RUN, invariant_elements, iterations, live, results
 from fusionstitch.costmodel.work import READS_PART, computed_elements, needed_bytes
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import ITEM_BYTES, Graph, Op, of_graph
@@ -103,10 +103,10 @@ def _of_loop(loop: Op) -> Iterable[tuple[Op, int]]:
     [start] = loop.operands
     if start.opcode != "tuple":
         return ((start, start.shape.bytes),)
-    trips, handed = iterations(loop), handed_on(loop)
+    trips, invariant = iterations(loop), invariant_elements(loop)
     if trips == 0:
         return ()
-    sizes = [_read_inside(loop, i, trips, i in handed) for i in range(len(start.operands))]
+    sizes = [_read_inside(loop, i, trips, i in invariant) for i in range(len(start.operands))]
     return zip(start.operands, sizes, strict=True)
 
 

@@ -11,7 +11,7 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.least_work import (
     FREE,
     RUN,
-    handed_on,
+    invariant_elements,
     iterations,
     least_units,
     live,
@@ -78,7 +78,7 @@ def _scopes(device: Device) -> list[tuple[int, float]]:
 
 def _iteration_units(loop: Op, device: Device) -> dict[str, float]:
     body = loop.called[1]
-    still = unchanging(body, handed_on(loop))
+    still = unchanging(body, invariant_elements(loop))
     return least_units(body, live(body), results(body), device, still)
 
 

@@ -116,8 +116,8 @@ def _working(graph: Graph, bits: int) -> list[Op]:
         part = op.opcode == "get-tuple-element" and op.operands[0] in found
         if part or (bits >> op.id & 1 and kind_of(op.opcode) is not Kind.STRUCTURE):
             found.add(op)
-    wanted = graph.reach[graph.root.id]
-    return [op for op in graph if op in found and op not in free and wanted >> op.id & 1]
+    live = graph.reach[graph.root.id]
+    return [op for op in graph if op in found and op not in free and live >> op.id & 1]
 
 
 def _escaping(graph: Graph, ops: Collection[Op]) -> list[Op]:

@@ -58,9 +58,9 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
     if reductions:
         source = reductions[0].operands[0]
         blocks = max(1, -(-source.shape.size // LOOP_TILE))
-        kept, reduced, is_column = reduced_extents(reductions[0])
+        results, reduced, is_column = reduced_extents(reductions[0])
         if is_column:
-            blocks, threads = -(-kept // COLUMN_WIDTH), COLUMN_THREADS
+            blocks, threads = -(-results // COLUMN_WIDTH), COLUMN_THREADS
         if reduced > (LONGEST_COLUMN if is_column else LONGEST_ROW):
             # the first pass splits the reduced elements evenly with the second
             blocks *= math.isqrt(reduced) if is_column else 1
@@ -149,10 +149,10 @@ def contended_us(updates: int, targets: int, device: Device) -> float:
 def sums_what_is_written(reduce: Op, device: Device) -> bool:
     """Whether XLA has the elements that `reduce` reads written by another kernel, because its own
     would compute them with few blocks in many turns."""
-    kept, reduced, is_column = reduced_extents(reduce)
+    results, reduced, is_column = reduced_extents(reduce)
     if not is_column or reduced > LONGEST_COLUMN or _iterations(reduced) < MANY_ITERATIONS:
         return False
-    return kept <= COLUMN_WIDTH * device.sm_count
+    return results <= COLUMN_WIDTH * device.sm_count
 
 
 def _iterations(rows: int) -> int:
@@ -193,8 +193,8 @@ def reduced_extents(reduce: Op) -> tuple[int, int, bool]:
     gone = reduce.attrs["dimensions"]
     reduced = math.prod(dims[d] for d in gone)
     last = max((d for d, n in enumerate(dims) if n > 1), default=0)
-    kept = reduce.shape.elements[0] if reduce.shape.is_tuple else reduce.shape
-    return kept.size, reduced, last not in gone
+    result = reduce.shape.elements[0] if reduce.shape.is_tuple else reduce.shape
+    return result.size, reduced, last not in gone
 
 
 def _second_pass_us(reductions: list[Op], blocks: int, device: Device) -> float:

@@ -57,11 +57,11 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
         below |= graph.dependents[(rest & -rest).bit_length() - 1]
         rest = bits & ~below
     # values that XLA writes anyway cost nothing more
-    wanted = read & plan.bits & ~plan.works.spread
+    reread = read & plan.bits & ~plan.works.spread
     whole = {number for number in numbers if not plan.kernels[number].written & ~bits}
-    for i in ids(wanted):
+    for i in ids(reread):
         if any(number not in whole for number in plan.writers.get(i, ())):
-            wanted ^= 1 << i
+            reread ^= 1 << i
     saved: dict[int, float] = {}
     for number in numbers:
         kernel = plan.kernels[number]
@@ -69,8 +69,8 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
         if not rest:
             saved[number] = kernel.us
             continue
-        needed = (kernel.written | wanted) & rest
-        wanted &= ~needed
+        needed = (kernel.written | reread) & rest
+        reread &= ~needed
         saved[number] = kernel.us - _remainder_us(plan, number, rest, needed, below, above)
     return saved
 
@@ -142,8 +142,8 @@ def _split_us(plan: XlaPlan, rest: int, needed: int, after: int, above: int) -> 
     if not after or not before & needed & above:
         # nothing that `bits` wait for comes from here: all of it can run after them
         return kernel_time_us(plan.works, live, needed)
-    handed = 0
+    operand_bits = 0
     for i in ids(after):
-        handed |= operands[i]
-    first = kernel_time_us(plan.works, before, (needed | handed) & before)
+        operand_bits |= operands[i]
+    first = kernel_time_us(plan.works, before, (needed | operand_bits) & before)
     return first + kernel_time_us(plan.works, after, needed & after)

@@ -292,9 +292,9 @@ def compared_with_zero(op: Op) -> Make | None:
     if op.attrs["total_order"]:
         return None
     for swapped, (x, zero) in enumerate(_both_ways(op)):
-        said = _CERTAIN.get((op.attrs["direction"], bool(swapped)))
-        if said is not None and uniform(zero) == 0 and is_nonnegative(x):
-            return full(said, op.shape)
+        known = _CERTAIN.get((op.attrs["direction"], bool(swapped)))
+        if known is not None and uniform(zero) == 0 and is_nonnegative(x):
+            return full(known, op.shape)
     return None
 
 

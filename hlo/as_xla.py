@@ -108,9 +108,9 @@ class _Writer:
     def content(self, op: Op, source: Any) -> Any:
         """An instruction that takes the place of `source`."""
         made = type(source)(name=source.name, id=source.id)
-        for kept in ("shape", "metadata", "sharding", "frontend_attributes"):
-            if source.HasField(kept):
-                getattr(made, kept).CopyFrom(getattr(source, kept))
+        for name in ("shape", "metadata", "sharding", "frontend_attributes"):
+            if source.HasField(name):
+                getattr(made, name).CopyFrom(getattr(source, name))
         self.fill(made, op, source)
         return made
 

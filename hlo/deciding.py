@@ -57,14 +57,14 @@ def chosen_by(ops: Iterable[Op]) -> bool:
 def picked(op: Op) -> tuple[set[Op], set[Op]]:
     """The ops whose results are the elements of `op`, and the ops that have chosen or moved
     these."""
-    found, passed, wanted = set[Op](), set[Op](), [op]
-    while wanted:
-        one = unhindered(wanted.pop())
+    found, passed, todo = set[Op](), set[Op](), [op]
+    while todo:
+        one = unhindered(todo.pop())
         if one in passed or not has_floats(one):
             continue
         if is_extremum(one) or one.opcode in _PICKS or kind_of(one.opcode) is Kind.MOVEMENT:
             passed.add(one)
-            wanted += one.operands
+            todo += one.operands
         else:
             found.add(one)
     return found, passed

@@ -44,14 +44,14 @@ def routine(proto: Any, op: Op) -> tuple[str, dict[str, Any]] | None:
     if opcode is None or _shape(opcode, [x.shape for x in op.operands]) != op.shape:
         return None
     config = bytes(proto.backend_config).decode(errors="replace")
-    asked = dict(_ENTRY.findall(config))
+    entries = dict(_ENTRY.findall(config))
 
     def says(name: str, letter: str) -> bool:
-        return asked.get(name) == str(ord(letter))
+        return entries.get(name) == str(ord(letter))
 
     attrs = dict(op.attrs)
     if opcode == "potrf":
-        attrs["lower"] = says("uplo", "L") or asked.get("lower") == "true"
+        attrs["lower"] = says("uplo", "L") or entries.get("lower") == "true"
     elif opcode == "triangular-solve":
         attrs |= {"left": says("side", "L"), "lower": says("uplo", "L")}
         attrs |= {"unit": says("diag", "U"), "transposed": not says("trans_x", "N")}

@@ -266,13 +266,13 @@ def of_graph(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
     graph goes."""
 
     @functools.wraps(function)
-    def kept(graph: Graph) -> T:
+    def cached(graph: Graph) -> T:
         if function not in graph.facts:
             graph.facts[function] = function(graph)
         found: T = graph.facts[function]
         return found
 
-    return kept
+    return cached
 
 
 @dataclass

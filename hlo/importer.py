@@ -93,13 +93,13 @@ class _Reader:
         if root is None:
             raise ImportModuleError(f"Computation {computation.name} has no root. {_REEXPORT}")
         ordered_first = {before for op in ops.values() for before in op.control}
-        kept = [
+        live = [
             op
             for ident, op in ops.items()
             if op.opcode == "parameter" or ident in ordered_first or has_effect(op)
         ]
         name = foreign.name(computation.name)
-        graph = Graph(name, topological(root, kept), root, computation.id)
+        graph = Graph(name, topological(root, live), root, computation.id)
         check(graph)
         return graph
 

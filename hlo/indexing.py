@@ -74,8 +74,8 @@ def gather(x: Array, indices: Array, attrs: Attrs) -> Array:
     vectors = _index_vectors(indices, attrs["index_vector_dim"])
     batch = vectors.shape[:-1]
     dropped = {*attrs["collapsed_slice_dims"], *attrs["operand_batching_dims"]}
-    kept = [d for d in range(x.ndim) if d not in dropped]
-    rank = len(batch) + len(kept)
+    kept_dims = [d for d in range(x.ndim) if d not in dropped]
+    rank = len(batch) + len(kept_dims)
     offset = attrs["offset_dims"]
     batch_dims = [d for d in range(rank) if d not in offset]
 
@@ -98,8 +98,8 @@ def gather(x: Array, indices: Array, attrs: Attrs) -> Array:
             which = attrs["start_indices_batching_dims"][attrs["operand_batching_dims"].index(dim)]
             which -= which > attrs["index_vector_dim"]
             position = expand(np.arange(x.shape[dim]), [batch_dims[which]])
-        if dim in kept:
-            position = position + expand(np.arange(sizes[dim]), [offset[kept.index(dim)]])
+        if dim in kept_dims:
+            position = position + expand(np.arange(sizes[dim]), [offset[kept_dims.index(dim)]])
         at.append(position)
     return x[tuple(np.broadcast_arrays(*at))] if at else x.reshape([1] * rank)
 
@@ -111,11 +111,11 @@ def scatter(
     results = [x.copy() for x in inputs]
     vectors = _index_vectors(indices, attrs["index_vector_dim"])
     dropped = {*attrs["inserted_window_dims"], *attrs["input_batching_dims"]}
-    kept = [d for d in range(inputs[0].ndim) if d not in dropped]
+    kept_dims = [d for d in range(inputs[0].ndim) if d not in dropped]
     window_dims = attrs["update_window_dims"]
     update_shape = updates[0].shape
     scatter_dims = [d for d in range(len(update_shape)) if d not in window_dims]
-    sizes = {kept[i]: update_shape[d] for i, d in enumerate(window_dims)}
+    sizes = {kept_dims[i]: update_shape[d] for i, d in enumerate(window_dims)}
     for position in np.ndindex(*vectors.shape[:-1]):
         begin = [0] * inputs[0].ndim
         for value, dim in zip(
@@ -148,9 +148,9 @@ def fold(
     inputs: Sequence[Array], inits: Sequence[Array], dims: tuple[int, ...], body: Body
 ) -> tuple[Array, ...]:
     """Reduces `dims` one element after the other with any body."""
-    kept = [d for d in range(inputs[0].ndim) if d not in dims]
-    shape = [inputs[0].shape[d] for d in kept]
-    rows = [x.transpose([*dims, *kept]).reshape([-1, *shape]) for x in inputs]
+    kept_dims = [d for d in range(inputs[0].ndim) if d not in dims]
+    shape = [inputs[0].shape[d] for d in kept_dims]
+    rows = [x.transpose([*dims, *kept_dims]).reshape([-1, *shape]) for x in inputs]
     results = tuple(np.broadcast_to(i, shape) for i in inits)
     for step in range(rows[0].shape[0]):
         results = body(*results, *(row[step] for row in rows))

@@ -117,14 +117,14 @@ class _Inliner:
             i.opcode != "parameter" for i in read
         ):
             return
-        kept = type(one)()
-        kept.CopyFrom(one)
+        before = type(one)()
+        before.CopyFrom(one)
         one.CopyFrom(root)
-        one.id, one.name = kept.id, kept.name
-        one.shape.CopyFrom(kept.shape)
-        one.metadata.CopyFrom(kept.metadata)
-        _replace(one.operand_ids, [kept.operand_ids[i.parameter_number] for i in read])
-        _replace(one.control_predecessor_ids, kept.control_predecessor_ids)
+        one.id, one.name = before.id, before.name
+        one.shape.CopyFrom(before.shape)
+        one.metadata.CopyFrom(before.metadata)
+        _replace(one.operand_ids, [before.operand_ids[i.parameter_number] for i in read])
+        _replace(one.control_predecessor_ids, before.control_predecessor_ids)
         self.inlined.add(callee.id)
 
     def is_plain(self, instruction: Any) -> bool:

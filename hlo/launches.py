@@ -141,8 +141,8 @@ class _Opener:
             return None
         numbers = gemm.get("dot_dimension_numbers", {})
         dims = {key: tuple(map(int, numbers.get(name, ()))) for key, name in _DOT_DIMS.items()}
-        asked = gemm.get("precision_config", {}).get("operand_precision", ["DEFAULT"])
-        attrs = {**dims, "precision": str(asked[0]).lower(), "algorithm": "unset"}
+        precision = gemm.get("precision_config", {}).get("operand_precision", ["DEFAULT"])
+        attrs = {**dims, "precision": str(precision[0]).lower(), "algorithm": "unset"}
         shape = op.shape.elements[0] if op.shape.is_tuple else op.shape
         return replace(op, opcode="dot", shape=shape, operands=tuple(operands[:2]), attrs=attrs)
 

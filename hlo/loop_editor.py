@@ -59,7 +59,7 @@ class LoopEditor:
         """What element `index` begins with, around the loop."""
         return self.outer.by_id[self.given.operand_ids[index]]
 
-    def is_handed_on(self, index: int) -> bool:
+    def is_invariant(self, index: int) -> bool:
         """Whether an iteration leaves element `index` what it is."""
         made = self.inner.by_id[self.root.operand_ids[index]]
         return made.opcode == "get-tuple-element" and (

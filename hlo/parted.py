@@ -176,12 +176,15 @@ class _Parter:
             instead[value] = taken.id
         parameters = list(entry.instructions)
         own = self._own(level)
-        kept = {one.id for one in own}
+        ids = {one.id for one in own}
         for one in own:
             copy = entry.instructions.add()
             copy.CopyFrom(one)
-            put(copy.control_predecessor_ids, [i for i in one.control_predecessor_ids if i in kept])
-            read = [i if i in kept else instead[self._value(i)] for i in one.operand_ids]
+            put(
+                copy.control_predecessor_ids,
+                [i for i in one.control_predecessor_ids if i in ids],
+            )
+            read = [i if i in ids else instead[self._value(i)] for i in one.operand_ids]
             put(copy.operand_ids, read)
         root = entry.instructions.add(opcode="tuple", name=names("outputs"), id=fresh())
         root.shape.element_type = schema.PRIMITIVE_NUMBERS["tuple"]

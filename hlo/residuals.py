@@ -106,12 +106,12 @@ class _Edit:
 
     def value(self, op: Op, read: StackRead) -> Any:
         """An op of the first loop's body, in the second one's, where that read a part."""
-        needed, wanted = dict[int, Op](), [op]
-        while wanted:
-            one = unhindered(wanted.pop())
+        needed, todo = dict[int, Op](), [op]
+        while todo:
+            one = unhindered(todo.pop())
             if one.id not in needed and (one.id, read.position.id) not in self.made:
                 needed[one.id] = one
-                wanted += () if self.is_read(one) else one.operands
+                todo += () if self.is_read(one) else one.operands
         for number in sorted(needed):
             self.made[number, read.position.id] = self.made_of(needed[number], read)
         return self.made[unhindered(op).id, read.position.id]
@@ -140,7 +140,7 @@ class _Edit:
             number = self.found.feeds.get(index, self.second.carried + len(self.elements))
             made = self.inside[index] = self.second.read(number, shape, source)
             if index not in self.found.feeds:
-                kept = self.first.is_handed_on(index)
-                given = self.first.begin(index) if kept else self.first.result(index, shape)
+                invariant = self.first.is_invariant(index)
+                given = self.first.begin(index) if invariant else self.first.result(index, shape)
                 self.elements.append(Element(shape, given.id, made.id))
         return self.inside[index]

@@ -178,11 +178,11 @@ def _reduce(op: Op) -> Shape:
     half = len(op.operands) // 2
     dims, first = op.attrs["dimensions"], op.operands[0].shape
     _distinct(op, dims, first.rank)
-    kept = tuple(n for d, n in enumerate(first.dims) if d not in dims)
+    kept_dims = tuple(n for d, n in enumerate(first.dims) if d not in dims)
     for x, init in zip(op.operands[:half], op.operands[half:], strict=True):
         require(op, x.dims == first.dims, "inputs of one shape")
         require(op, init.shape == Shape(x.dtype), "scalar inits of the inputs' types")
-    results = tuple(Shape(x.dtype, kept) for x in op.operands[:half])
+    results = tuple(Shape(x.dtype, kept_dims) for x in op.operands[:half])
     return results[0] if half == 1 else Shape("tuple", (), results)
 
 

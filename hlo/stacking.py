@@ -102,7 +102,7 @@ class _Edit:
     def _stack(self, index: int) -> Any:
         if index < self.loop.carried:
             shape = self.found.loop.shape.elements[index]
-            unchanged = self.loop.is_handed_on(index)
+            unchanged = self.loop.is_invariant(index)
             return self.loop.begin(index) if unchanged else self.loop.result(index, shape)
         return self.loop.result(
             index, self.lifter.shape(self.found.stacks[index - self.loop.carried])

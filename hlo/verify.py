@@ -101,15 +101,15 @@ def _verify_tuples(computation: Any, roots: Mapping[int, Any]) -> None:
     by_id = {one.id: one for one in computation.instructions}
     for one in computation.instructions:
         given = [by_id[i].shape for i in one.operand_ids if i in by_id]
-        wanted: list[Any] = []
+        expected: list[Any] = []
         if one.opcode == "tuple":
-            wanted, found = given, list(one.shape.tuple_shapes)
+            expected, found = given, list(one.shape.tuple_shapes)
         elif one.opcode == "get-tuple-element":
-            wanted, found = [given[0].tuple_shapes[one.tuple_index]], [one.shape]
+            expected, found = [given[0].tuple_shapes[one.tuple_index]], [one.shape]
         elif one.opcode == "while":
             body = roots.get(one.called_computation_ids[0])
-            wanted, found = [one.shape] * 2, [given[0], body.shape if body else one.shape]
-        if wanted and list(map(_plain, wanted)) != list(map(_plain, found)):
+            expected, found = [one.shape] * 2, [given[0], body.shape if body else one.shape]
+        if expected and list(map(_plain, expected)) != list(map(_plain, found)):
             raise VerifyError(f"{computation.name}/{one.name}: its elements have other shapes.")
 
 

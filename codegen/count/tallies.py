@@ -310,11 +310,11 @@ class _Walk(Visits):
         if one.given:
             self.let(one.given)
         self.chain.settle()
-        asked, ops = self.chain.settled, self.path.ops
+        settled, ops = self.chain.settled, self.path.ops
         found = self.where(one.condition)
         left, by_iteration = outer, self.by_iteration(found)
         if by_iteration:  # the compiler knows it where it writes iterations out
-            self.chain.back_to(asked)
+            self.chain.back_to(settled)
             self.path.ops = ops
         elif not _is_predicated(one):
             self.sides += 1

@@ -132,13 +132,13 @@ def minor_axis(group: Group, dims: Sequence[int]) -> int | None:
     return next((leaf for leaf in reversed(leaves) if group.axes.extent(leaf) > 1), None)
 
 
-def _part(extent: int, unit: int, wanted: Sequence[int]) -> int | None:
+def _part(extent: int, unit: int, sizes: Sequence[int]) -> int | None:
     """The part of an axis that a tile takes: a wanted one, else a divisor of at least `unit`, or
     little less, of which little lies beyond whole units: of all these the smallest."""
-    for size in (*wanted, *range(unit - 1, unit * LEAST_FILLED // 4, -1)):
+    for size in (*sizes, *range(unit - 1, unit * LEAST_FILLED // 4, -1)):
         if extent % size == 0:
             return size
-    for size in range(max(wanted), extent + 1):
+    for size in range(max(sizes), extent + 1):
         if extent % size == 0 and -size % unit <= WASTE * size:
             return size
     return extent if unit <= extent <= WHOLE_AXIS else None

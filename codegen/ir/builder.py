@@ -169,9 +169,9 @@ class Writer:
                 return found, depth
         return None
 
-    def name(self, wanted: str) -> str:
-        """A C identifier like `wanted` that is not used yet in this kernel."""
-        return self.names.new(wanted)
+    def name(self, hint: str) -> str:
+        """A C identifier like `hint` that is not used yet in this kernel."""
+        return self.names.new(hint)
 
     @property
     def body(self) -> tuple[Statement, ...]:

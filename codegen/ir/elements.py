@@ -115,18 +115,18 @@ class Common:
             self._known[distance] = found
         return found
 
-    def _finds(self, number: int, wanted: int, tries: int) -> tuple[bool, int]:
+    def _finds(self, number: int, target: int, tries: int) -> tuple[bool, int]:
         """Whether there are such integers, and how many tries are left."""
         least, most, common = self.rest[number]
-        if not least <= wanted <= most or (wanted % common if common else wanted):
+        if not least <= target <= most or (target % common if common else target):
             return False, tries
         if number == len(self.terms) or tries <= 0:
             return True, tries
         step, low, high = self.terms[number]
         least, most, _ = self.rest[number + 1]
-        first, last = max(low, -((most - wanted) // step)), min(high, (wanted - least) // step)
+        first, last = max(low, -((most - target) // step)), min(high, (target - least) // step)
         for factor in range(first, last + 1):
-            found, tries = self._finds(number + 1, wanted - step * factor, tries - 1)
+            found, tries = self._finds(number + 1, target - step * factor, tries - 1)
             if found:
                 return True, tries
         return False, tries

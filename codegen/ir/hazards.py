@@ -384,7 +384,7 @@ class _Walk:
                 raise missing[0]
             if not missing:
                 return
-            added = [self.added_behind(body, one) for one in missing]
+            added = [self.added_after(body, one) for one in missing]
             if not any(added):
                 self.body(body, left, here)
 
@@ -397,7 +397,7 @@ class _Walk:
         finally:
             self.closed, self.found = False, None
 
-    def added_behind(self, body: Body, missing: Missing) -> bool:
+    def added_after(self, body: Body, missing: Missing) -> bool:
         """Whether a barrier was added after what is to be waited for, in a loop's body."""
         assert self.placing is not None
         for whole in reversed(self.ways[missing.before].values()):
@@ -416,10 +416,10 @@ class _Walk:
         for way in (Branch(one.condition, one.body), *one.others):
             if self.placing is not None and way.condition is not None:
                 here &= self.agreement.alike(way.condition)
-            asked = [] if way.condition is None else [(way.condition, True)]
-            with self.accesses.ownership.where([*passed, *asked]):
+            tested = [] if way.condition is None else [(way.condition, True)]
+            with self.accesses.ownership.where([*passed, *tested]):
                 ends.append(self.body(way.body, pending, here))
-            passed += [(condition, False) for condition, _ in asked]
+            passed += [(condition, False) for condition, _ in tested]
         if not any(other.condition is None for other in one.others):
             ends.append(pending)
         return functools.reduce(Pending.or_else, ends)

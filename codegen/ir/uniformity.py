@@ -196,6 +196,6 @@ class Agreement:
         return joined
 
 
-def agrees(own: int, wanted: int) -> bool:
-    """Whether what is the same for each `own` neighbours is so for each `wanted` (0: for all)."""
-    return own == 0 if wanted == 0 else own % wanted == 0
+def agrees(own: int, needed: int) -> bool:
+    """Whether what is the same for each `own` neighbours is so for each `needed` (0: for all)."""
+    return own == 0 if needed == 0 else own % needed == 0

@@ -97,9 +97,9 @@ def sums_of_dots(dots: Sequence[Stage], readers: Sequence[Stage]) -> list[tuple[
         if op.opcode == "add" and op.dtype == "f32":
             adds.append(op)
     sums: dict[Op, list[Stage]] = {dot.op: [dot] for dot in dots}
-    wanted = {s.op for s in readers}
+    read = {s.op for s in readers}
     for op in sorted(adds, key=lambda op: op.id):
-        parts = [o for o in op.operands if o in sums and users[o] == 1 and o not in wanted]
+        parts = [o for o in op.operands if o in sums and users[o] == 1 and o not in read]
         if len(set(parts)) == 2:
             sums[op] = sums.pop(parts[0]) + sums.pop(parts[1])
     return [(stages, op) for op, stages in sums.items()]

@@ -170,12 +170,12 @@ def _reads(graph: Graph, op: Op, spread: bool = False) -> list[float]:
     """The shares of a value that elementwise ops and sums read, of each place it was moved to. One
     that is broadcast counts once, as if threads took it from place to place, or `spread` as often
     as it is larger."""
-    found, wanted = dict[int, float](), [op]
-    while wanted:
-        one = wanted.pop()
+    found, todo = dict[int, float](), [op]
+    while todo:
+        one = todo.pop()
         for user in graph.users[one.id]:
             if kind_of(user.opcode) is Kind.MOVEMENT:
-                wanted.append(user)
+                todo.append(user)
             else:
                 share = one.shape.size / max(1, op.shape.size)
                 found[one.id] = share if spread else min(1.0, share)

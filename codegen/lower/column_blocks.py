@@ -133,11 +133,11 @@ class _Beyond:
         self.checks: list[Expr] = []
         self._numbers: list[tuple[str, Index]] = []
 
-    def within(self, index: Index, limit: int, wanted: str) -> Index:
+    def within(self, index: Index, limit: int, hint: str) -> Index:
         """`index` as a number below `limit`, with the check of that where it is needed."""
         if index.hi < limit:
             return index
-        name = self.writer.name(wanted)
+        name = self.writer.name(hint)
         self._numbers.append((name, index))
         self.checks.append(infix("<", Name(name), limit))
         return variable(name, limit)

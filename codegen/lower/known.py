@@ -78,9 +78,9 @@ class Known:
         self.writer.chain[depth].memo[op.id, index] = Name(name)
         return Name(name), depth
 
-    def integer(self, key: Hashable, wanted: str, value: Expr, depth: int) -> str:
+    def integer(self, key: Hashable, hint: str, value: Expr, depth: int) -> str:
         """Declares an integer that is known by `key` from `depth` on; its name."""
-        name = self.writer.name(wanted)
+        name = self.writer.name(hint)
         self.writer.let(self.int_, name, value, depth)
         self.writer.depth_of[name] = depth
         self.writer.chain[depth].memo[key] = Name(name)

@@ -27,7 +27,7 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 #: element does.
 OFTEN = 0.5
 #: Values and the indices they are read at that are looked at for all pads of a kernel.
-MOST_PLACES = 10_000
+MOST_READS = 10_000
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Nearest:
                     bits |= found[other.id, there]
                 found[one.id, at] = bits
             elif (one.id, at) not in found:
-                if seen > MOST_PLACES:
+                if seen > MOST_READS:
                     return None
                 seen += 1
                 ends = one.opcode == "parameter" or needs_stage(one)
@@ -120,10 +120,10 @@ class Nearest:
 
 def _below(op: Op) -> int:
     """The ids, as a bitset, of all that an op is computed from, wherever it is read."""
-    found, wanted = 0, [op]
-    while wanted:
-        one = wanted.pop()
+    found, todo = 0, [op]
+    while todo:
+        one = todo.pop()
         if not found >> one.id & 1:
             found |= 1 << one.id
-            wanted += () if needs_stage(one) else one.operands
+            todo += () if needs_stage(one) else one.operands
     return found

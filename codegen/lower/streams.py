@@ -92,7 +92,7 @@ class Stream:
     def _stored_products(self) -> list[Stage]:
         """The dots of this pass whose elements are results themselves: none may be left out."""
         rows = self.rows
-        stored = [s for s in rows.nest.products if rows.wanted(s)]
+        stored = [s for s in rows.nest.products if rows.is_stored(s)]
         return [s for s in stored if self.rows.nest.level[s] in self.levels]
 
     def _sweep(self, level: int, totals: dict[Stage, str], results: dict[Stage, str]) -> None:

@@ -139,8 +139,8 @@ class Sweeps:
         elif self.walk.unrolled:
             inside, step = If(infix("<", Name(name), units)), Name("step")
             with writer.nested(unrolled("step", self.walk.vectors)):
-                place = infix("+", infix("*", step, threads), Name(self.lane))
-                writer.let(int_, name, place if self.lane else step)
+                index = infix("+", infix("*", step, threads), Name(self.lane))
+                writer.let(int_, name, index if self.lane else step)
                 writer.declare(name)
                 with writer.nested(inside, pinned=True) if units % threads else nullcontext():
                     body(step)

@@ -47,7 +47,7 @@ class Levels:
         self.row_values(level)
         stages, products = nest.at(level), nest.products
         dots = [s for s in stages if s in products]
-        readers = [s for s in nest.stages if s not in products or rows.wanted(s)]
+        readers = [s for s in nest.stages if s not in products or rows.is_stored(s)]
         sums = sums_of_dots(dots, readers)
         inside = {dot for summed, total in sums for dot in summed if dot.op is not total}
         elsewhere = (Role.ROW, Role.RESULT)
@@ -56,7 +56,7 @@ class Levels:
             self.parts.load_early(sweep)
         for summed, total in sums:
             add_products(rows, self.elements, self.parts, summed, total)
-        if not any(s not in products or rows.wanted(s) for s in sweep):
+        if not any(s not in products or rows.is_stored(s) for s in sweep):
             return
         totals, results = self.partials(sweep)
         if rows.tile.shares == 1 and rows.tile.lot == 1:
@@ -191,8 +191,8 @@ class Levels:
     def _all_elements(self, sweep: Sequence[Stage]) -> None:
         """The elements that a thread has of a tile where no sum is left to add up."""
         rows = self.rows
-        with self.parts.elements() as places:
-            for op, stage, value in places:
+        with self.parts.elements() as elements:
+            for op, stage, value in elements:
                 rows.writer.block.memo[op.id, rows.digits.index(stage)] = value
             for stage, value in [(stage, rows.access.value_of(stage)) for stage in sweep]:
                 rows.access.store(stage, value, [rows.live, rows.row_live])

@@ -24,7 +24,7 @@ class Results:
         """Joins the lanes' sums so that each lane ends with its share of a row's results."""
         self.sums.finish(dot, partial)
         self.found[dot] = partial
-        if self.rows.wanted(dot):
+        if self.rows.is_stored(dot):
             self._compute([dot])
 
     def values(self, level: int) -> None:

@@ -255,7 +255,7 @@ class TileRows:
         self.digits.bind(leaves, free)
         return free
 
-    def wanted(self, stage: Stage) -> bool:
+    def is_stored(self, stage: Stage) -> bool:
         """Whether a stage's value has a place in memory."""
         memory = self.access.memory
         return bool(self.access.stores(stage) or stage.cuts or stage in memory.shared)

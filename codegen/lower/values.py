@@ -111,8 +111,8 @@ class Values:
         raised: Exception | None = None
         while True:
             try:
-                wanted = waiting[-1].throw(raised) if raised else waiting[-1].send(given)
-                waiting.append(self._finding(*wanted))
+                needed = waiting[-1].throw(raised) if raised else waiting[-1].send(given)
+                waiting.append(self._finding(*needed))
                 if self.written > most:
                     raise CodegenError(TOO_LONG)
                 given = raised = None
@@ -168,8 +168,8 @@ class Values:
         if found is None:
             value, depth = self.at_depth(fetched.op, fetched.at)
             value = clamped(value, fetched.op.dtype, fetched.extent - 1)
-            wanted = f"{self.known.label(fetched.op)}_index"
-            return replace(fetched, name=self.known.integer(fetched, wanted, value, depth))
+            hint = f"{self.known.label(fetched.op)}_index"
+            return replace(fetched, name=self.known.integer(fetched, hint, value, depth))
         assert isinstance(found[0], Name)
         return replace(fetched, name=found[0].name)
 

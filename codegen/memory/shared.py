@@ -229,7 +229,9 @@ class _Planner:
         self, results: Mapping[Hashable, _Buffer], scratches: Mapping[Hashable, _Buffer]
     ) -> SharedPlan:
         offsets, total = _pack([(b.bytes, b.align) for b in self.buffers])
-        asked = [(size, s.align) for s in self.schedules for size in (s.bytes, s.scratch) if size]
+        requests = [
+            (size, s.align) for s in self.schedules for size in (s.bytes, s.scratch) if size
+        ]
         positions = {s.op: position for position, s in enumerate(self.schedules)}
 
         def allocation(op: Hashable, size: int, buffer: _Buffer, last: int) -> Allocation:
@@ -246,8 +248,8 @@ class _Planner:
                 for op, b in scratches.items()
             },
             total=total,
-            unshared=_pack(asked)[1],
-            requests=len(asked),
+            unshared=_pack(requests)[1],
+            requests=len(requests),
             buffers=len(self.buffers),
             shares=self.shares,
             reclaims=self.reclaims,

@@ -96,21 +96,21 @@ def requests_of(
     """Requests in execution order: of each nest its exchange buffers, its values, and its end. The
     stages of the nest by each that is not a stage itself."""
     nest_of = {s: n for n, nest in enumerate(group.nests) for s in nest.nest.stages}
-    wanted = group.shared
+    shared = group.shared
     requests: list[SharedRequest] = []
     stages: dict[Hashable, Sequence[Stage]] = {}
     for number, nest in enumerate(group.nests):
-        read = _values_read(nest, wanted, nest_of, number)
+        read = _values_read(nest, shared, nest_of, number)
         takers: dict[Stage, Stage] = {}
         if not nest.repeats(plan.block, group.ragged) and nest.walk.run.length == 1:
-            takers = _in_place_takers(group, nest, number, read, wanted, nest_of)
+            takers = _in_place_takers(group, nest, number, read, shared, nest_of)
         for exchange, size in exchange_buffers(nest, group, plan.block, plan.cluster):
             stages[exchange] = nest.nest.stages
             requests.append(SharedRequest(exchange, scratch=size, nest=number))
         for stage in sorted(nest.nest.stages, key=lambda s: (nest.nest.level[s], s.op.id)):
             taken = frozenset(v for v, taker in takers.items() if taker is stage)
             size = 0
-            if stage in wanted:
+            if stage in shared:
                 elements = group.points * group.group.block_size(stage)
                 size = elements * compute_bytes(stage.op.dtype)
             requests.append(SharedRequest(stage, size, taken, taken, nest=number))
@@ -121,13 +121,13 @@ def requests_of(
 
 
 def _values_read(
-    nest: NestPlan, wanted: frozenset[Stage], nest_of: Mapping[Stage, int], number: int
+    nest: NestPlan, shared: frozenset[Stage], nest_of: Mapping[Stage, int], number: int
 ) -> set[Stage]:
     return {
         producer
         for stage in nest.nest.stages
         for producer, _ in stage.reads
-        if producer in wanted and nest_of[producer] != number
+        if producer in shared and nest_of[producer] != number
     }
 
 
@@ -136,7 +136,7 @@ def _in_place_takers(
     nest: NestPlan,
     number: int,
     read: set[Stage],
-    wanted: frozenset[Stage],
+    shared: frozenset[Stage],
     nest_of: Mapping[Stage, int],
 ) -> dict[Stage, Stage]:
     """value -> the stage of this nest that may write over it, element by element."""
@@ -156,7 +156,7 @@ def _in_place_takers(
         last = max(nest.nest.level[s] for s in here)
         for stage in here:
             if (
-                stage in wanted
+                stage in shared
                 and stage not in takers.values()
                 and nest.nest.role[stage] is Role.SWEEP
                 and nest.nest.level[stage] == last

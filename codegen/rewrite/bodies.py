@@ -269,18 +269,18 @@ def _starts_freely(join: _Join, index: int | None, a: Values, b: Values) -> bool
     start = join.inits
     from_a, from_b = join(start, a), join(start, b)
     both = join.ordered(index, from_a, b)
-    wanted = both
+    expected = both
     if index is not None:  # the order of the elements is what is wanted
-        wanted = _where(b[index] < a[index], join(from_b, a), join(from_a, b))
+        expected = _where(b[index] < a[index], join(from_b, a), join(from_a, b))
     pairs = [
         (join.ordered(index, start, start), start),
         (join.ordered(index, start, a), from_a),
         (join.ordered(index, a, start), from_a),
         (join.ordered(index, start, from_a), from_a),
         (join.ordered(index, from_a, start), from_a),
-        (both, wanted),
-        (join.ordered(index, from_a, from_b), wanted),
-        (join(start, join.ordered(index, a, b)), wanted),
+        (both, expected),
+        (join.ordered(index, from_a, from_b), expected),
+        (join(start, join.ordered(index, a, b)), expected),
     ]
     return all(join.same(x, y) for x, y in pairs)
 

@@ -62,10 +62,10 @@ def _is_given(of: set[Op], passed: set[Op], to: Op) -> bool:
 
 def _made_of(ops: Iterable[Op]) -> set[Op]:
     """The floats that ops are computed from where they are, themselves included."""
-    found, wanted = set[Op](), list(ops)
-    while wanted:
-        op = wanted.pop()
+    found, todo = set[Op](), list(ops)
+    while todo:
+        op = todo.pop()
         if op not in found and has_floats(op) and not needs_stage(op):
             found.add(op)
-            wanted += op.operands
+            todo += op.operands
     return found

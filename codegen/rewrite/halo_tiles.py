@@ -167,9 +167,9 @@ class _Tiler:
         tile = self.tile[value, pins]
         op, before = tile.op, len(tile.counted)
         for number, dim in self.found.dims(value, pins).items():
-            has, wanted = self.found.needs[value][pins][number], need.intervals[number]
-            begin = wanted.low - has.low
-            end = begin + self.found.sizes[number] + wanted.high - wanted.low
+            has, needed = self.found.needs[value][pins][number], need.intervals[number]
+            begin = needed.low - has.low
+            end = begin + self.found.sizes[number] + needed.high - needed.low
             if (begin, end) != (0, op.dims[before + dim]):
                 op = chain.part(op, before + dim, begin, end)
         return _Tile(op, tile.counted)

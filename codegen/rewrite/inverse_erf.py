@@ -42,16 +42,16 @@ def inverse_erf_of(op: Op) -> Op | None:
     if found is None or ends is None or list(ends) != [-np.inf, np.inf]:
         return None
     with np.errstate(invalid="ignore"):
-        wanted = ELEMENTWISE["inverse-erf"](_ARGUMENTS)
-    return x if np.allclose(found, wanted, rtol=_FAR, atol=0, equal_nan=True) else None
+        todo = ELEMENTWISE["inverse-erf"](_ARGUMENTS)
+    return x if np.allclose(found, todo, rtol=_FAR, atol=0, equal_nan=True) else None
 
 
 def _values(op: Op, x: Op, given: np.ndarray) -> np.ndarray | None:
     """What an op makes of x; None if it is made of more."""
     values: dict[Op, np.ndarray] = {x: given}
-    wanted = [op]
-    while wanted and len(values) <= MOST_OPS:
-        one = wanted[-1]
+    todo = [op]
+    while todo and len(values) <= MOST_OPS:
+        one = todo[-1]
         constant = splat(one)
         if constant is not None:
             values[one] = np.asarray(constant)
@@ -61,7 +61,7 @@ def _values(op: Op, x: Op, given: np.ndarray) -> np.ndarray | None:
         if not left:
             if one not in values:
                 values[one] = np.asarray(evaluate_op(one, [values[o] for o in one.operands]))
-            wanted.pop()
-        wanted += left
+            todo.pop()
+        todo += left
     compared = sum(one.opcode == "compare" for one in values)
     return values.get(op) if compared <= 1 else None

@@ -51,7 +51,7 @@ def _centred(op: Op) -> list[Op] | None:
     x, mean = op.operands[0].operands
     if varies(mean, op):
         return None
-    total = _sum_behind(mean, x, op)
+    total = _sum_of_mean(mean, x, op)
     if total is None:
         return None
     chain: list[Op] = []
@@ -63,7 +63,7 @@ def _centred(op: Op) -> list[Op] | None:
     return chain
 
 
-def _sum_behind(mean: Op, x: Op, op: Op) -> Op | None:
+def _sum_of_mean(mean: Op, x: Op, op: Op) -> Op | None:
     """The sum of `x` over the dims of `op` that `mean` is the n-th part of."""
     mean = _unspread(mean)
     if mean.opcode not in ("multiply", "divide"):
@@ -209,10 +209,10 @@ def _part_moments(sums: Op, chain: list[Op]) -> _Moments:
     summed = sums.attrs["dimensions"]
     count = _count(sums)
     limits = list(values.dims)
-    wanted = 1 << math.isqrt(count).bit_length() - 1
+    target = 1 << math.isqrt(count).bit_length() - 1
     for d in sorted(summed, reverse=True):
-        limits[d] = min(wanted, limits[d])
-        wanted = max(1, wanted // limits[d])
+        limits[d] = min(target, limits[d])
+        target = max(1, target // limits[d])
     first = (0,) * len(limits)
     stride = (1,) * len(limits)
     sample = make("slice", tuple(limits), values, start=first, limit=tuple(limits), stride=stride)

@@ -38,14 +38,14 @@ def made_of(
     ops: Iterable[Op], becomes: Mapping[int, Sequence[Op]] = MappingProxyType({})
 ) -> set[Op]:
     """The floats that ops are computed from, themselves included; `becomes` as above."""
-    found, wanted = set[Op](), list(ops)
-    while wanted:
-        op = wanted.pop()
+    found, todo = set[Op](), list(ops)
+    while todo:
+        op = todo.pop()
         if op not in found and has_floats(op):
             found.add(op)
-            wanted += op.operands
+            todo += op.operands
             if op.opcode == "parameter":
-                wanted += becomes.get(op.attrs["index"], ())
+                todo += becomes.get(op.attrs["index"], ())
     return found
 
 

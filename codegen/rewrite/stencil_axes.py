@@ -81,14 +81,14 @@ def stencil_axes(graph: Graph) -> list[Axis]:
                     ended.add(node)
     members, twice = classes.members()
     periodic = set(map(classes.first, rolls))
-    wanted = (periodic ^ set(map(classes.first, ended))) - twice
+    candidates = (periodic ^ set(map(classes.first, ended))) - twice
     summed = [op.operands[0] for op in graph.ops[:-1] if op.opcode == "reduce"]
     whole = [*_largest_first(graph.root.operands), *_largest_first(summed)]
     found: dict[_Node, Axis] = {}
     for op in whole:
         for dim in range(op.shape.rank):
             own = classes.first((op, dim))
-            if own in wanted and own not in found:
+            if own in candidates and own not in found:
                 dims = members[own]
                 extent = max(one.dims[dims[one]] for one in whole if one in dims)
                 found[own] = Axis(dims, extent, own in periodic)

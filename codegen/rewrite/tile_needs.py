@@ -134,9 +134,9 @@ class Tiles:
         if op.opcode == "reduce" and not is_known(op) and self.summed(op):
             return None
         needs = self.needs[op][pins]
-        wanted: list[dict[int, Interval]] = [{} for _ in op.operands]
+        intervals: list[dict[int, Interval]] = [{} for _ in op.operands]
         if op.opcode == "reduce":
-            wanted[0] = {n: Interval() for n in self.summed(op)}
+            intervals[0] = {n: Interval() for n in self.summed(op)}
         op_pins = [pins] * len(op.operands)
         for number, dim in self.dims(op, pins).items():
             axis, interval = self.axes[number], needs[number]
@@ -156,11 +156,11 @@ class Tiles:
                 if main is not None and n != main:
                     op_pins[n] = pins | {(number, n > main)}
                 elif move.dim is not None:
-                    wanted[n][number] = interval.shifted(move.shift)
+                    intervals[n][number] = interval.shifted(move.shift)
         for number, is_end in pins:
-            if op in self.axes[number] and not self._pinned(op, number, is_end, wanted, op_pins):
+            if op in self.axes[number] and not self._pinned(op, number, is_end, intervals, op_pins):
                 return None
-        needed = [Need(*each) for each in zip(op.operands, op_pins, wanted, strict=True)]
+        needed = [Need(*each) for each in zip(op.operands, op_pins, intervals, strict=True)]
         # a reshape may merge an axis with others
         if any(one.intervals.keys() != self.dims(one.value, one.pins).keys() for one in needed):
             return None
@@ -201,7 +201,7 @@ class Tiles:
         op: Op,
         number: int,
         is_end: bool,
-        wanted: list[dict[int, Interval]],
+        intervals: list[dict[int, Interval]],
         op_pins: list[Pins],
     ) -> bool:
         """Has a pinned slice of a long value read the tile that it is pinned to; False where the
@@ -217,7 +217,7 @@ class Tiles:
         size = self.sizes[number]
         first = (self.count(number) - 1) * size if is_end else 0
         low, high = op.attrs["start"][dim] - first, op.attrs["limit"][dim] - first - size
-        wanted[0][number] = Interval(low, high)
+        intervals[0][number] = Interval(low, high)
         return True
 
 

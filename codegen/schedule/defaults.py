@@ -81,7 +81,7 @@ def chosen(
     group_of = {s: g for g in groups for s in g.stages}
     nests = {g: form_nests(g) for g in groups}
     cluster, block = cluster_of(groups, nests, device, tuning)
-    block = block or tuning.block or wanted_block(groups, nests)
+    block = block or tuning.block or default_block(groups, nests)
     found: list[tuple[GroupChoice, ...]] = []
     for phase in phases(groups, group_of, overwrites or {}):
         kinds = Counter(kind(g, nests[g]) for g in phase)
@@ -192,7 +192,7 @@ def _along_inner(nest: Nest) -> bool:
     return along_inner < along_row
 
 
-def wanted_block(groups: Sequence[Group], nests: Mapping[Group, Sequence[Nest]]) -> int:
+def default_block(groups: Sequence[Group], nests: Mapping[Group, Sequence[Nest]]) -> int:
     """Threads per block for the group that most elements are visited in."""
     heaviest = max(groups, key=elements)  # the first of equals
     return _block_of(heaviest, nests[heaviest])
@@ -345,9 +345,9 @@ def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) 
         return Teams(block // columns, columns)
     if nest.stages[0].op.opcode == "dot" and not _along_inner(nest):
         threads = block if device.holds_one_block else device.sm_count * DEFAULT_BLOCK
-        wanted = threads // max(1, group.tiles * _size(group, nest.rows))
+        target = threads // max(1, group.tiles * _size(group, nest.rows))
         spare = block // max(1, rows)
-        threads = min(32, power_of_two(max(1, min(wanted, spare))), power_of_two(inner) // 4)
+        threads = min(32, power_of_two(max(1, min(target, spare))), power_of_two(inner) // 4)
         return Teams(max(1, threads))
     if inner >= LONG_ROW and _size(group, nest.rows) * 32 < block:
         spare = min(block // power_of_two(rows), inner // vector_elements(nest))

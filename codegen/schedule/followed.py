@@ -80,13 +80,13 @@ def stored(
 ) -> frozenset[Stage]:
     """The stages of a group that are marked S, among which all must be that another loop of the
     block reads. Raises CodegenError where one is not."""
-    asked = frozenset(stage for stage, line in lines.items() if line.shared)
+    shared = frozenset(stage for stage, line in lines.items() if line.shared)
     for stage in sorted(read_elsewhere(loop.nest for loop in loops), key=lambda s: s.op.id):
-        if stage in lines and stage not in asked:
+        if stage in lines and stage not in shared:
             raise CodegenError(
                 f"{lines[stage].identifier} is read by another loop of its block: mark it S."
             )
-    return asked
+    return shared
 
 
 class _Follower:

@@ -57,7 +57,7 @@ class Somewhere:
     @property
     def shares(self) -> bool:
         """Whether two sweeps want the same value."""
-        return self._may_share() and any(len(levels) > 1 for levels in self.wanted.values())
+        return self._may_share() and any(len(levels) > 1 for levels in self.levels_of.values())
 
     def _may_share(self) -> bool:
         """Whether two sweeps come by the same op, wherever they read it."""
@@ -94,7 +94,7 @@ class Somewhere:
         return found
 
     @functools.cached_property
-    def wanted(self) -> dict[Key, set[int]]:
+    def levels_of(self) -> dict[Key, set[int]]:
         """All values that lie along the row, by the levels of the sweeps that want them."""
         found: dict[Key, set[int]] = {}
         for stage in self.stages:
@@ -116,7 +116,7 @@ class Somewhere:
     @functools.cached_property
     def uses(self) -> dict[Key, set[int]]:
         """Those of them that are loaded."""
-        loaded = ((key, of) for key, of in self.wanted.items() if not self.is_computed(key[0]))
+        loaded = ((key, of) for key, of in self.levels_of.items() if not self.is_computed(key[0]))
         return {key: of for key, of in loaded if in_range(*key)}
 
     def is_computed(self, op: Op) -> bool:

@@ -150,14 +150,14 @@ class _Kind:
 def _expression(stage: Stage) -> Iterator[Op]:
     """The ops that a stage computes and those that it reads, each before its operands."""
     met: set[int] = set()
-    wanted = [stage.op]
-    while wanted:
-        op = wanted.pop()
+    todo = [stage.op]
+    while todo:
+        op = todo.pop()
         if op.id not in met:
             met.add(op.id)
             yield op
             if op is stage.op or op.id in stage.inlined:
-                wanted += reversed(op.operands)
+                todo += reversed(op.operands)
 
 
 def _destination(cut: Cut | Piece) -> Hashable:

@@ -46,11 +46,11 @@ def teams_of(
     launch: Launch,
 ) -> Teams:
     """The threads that share a row of a loop: what its head says, or else its attrs."""
-    said = _said(loop)
-    if len(said) > 1 or (said and launch.cluster > 1):
-        others = [*said[1:], f"cluster={launch.cluster}"] if launch.cluster > 1 else said[1:]
+    clauses = _clauses(loop)
+    if len(clauses) > 1 or (clauses and launch.cluster > 1):
+        others = [*clauses[1:], f"cluster={launch.cluster}"] if launch.cluster > 1 else clauses[1:]
         raise CodegenError(
-            f"The loop of {_name(loop)} says {said[0]} and {others[0]}: one of them decides who "
+            f"The loop of {_name(loop)} says {clauses[0]} and {others[0]}: one of them decides who "
             "works on a row."
         )
     if launch.cluster > 1:
@@ -75,7 +75,7 @@ def teams_of(
 
 def has_team(loop: Loop) -> bool:
     """Whether the head of a loop says who works on a row."""
-    return bool(_said(loop))
+    return bool(_clauses(loop))
 
 
 def fits(teams: Teams, other: Teams, nest: Nest, block: int) -> bool:
@@ -159,17 +159,17 @@ def tile_of(loop: Loop, group: Group, nest: Nest, points: int, block: int) -> Ti
     """The register tile of a loop. Raises CodegenError unless it is a possible one."""
     if loop.stream:
         return stream_tile(group, nest)
-    asked = {
+    fields = {
         name: value
         for name in ("rows", "lanes", "run", "lot", "shares")
         if (value := getattr(loop, name)) is not None
     }
     for tile in possible_tiles(group, nest, points, block):
-        if tile.tensor is loop.tensor and all(getattr(tile, n) == v for n, v in asked.items()):
+        if tile.tensor is loop.tensor and all(getattr(tile, n) == v for n, v in fields.items()):
             return tile
-    said = ", ".join([*["tensor"] * loop.tensor, *(f"{n}={v}" for n, v in asked.items())])
+    text = ", ".join([*["tensor"] * loop.tensor, *(f"{n}={v}" for n, v in fields.items())])
     raise CodegenError(
-        f"The loop of {_name(loop)} cannot have a tile of {said}: too many columns for its lanes, "
+        f"The loop of {_name(loop)} cannot have a tile of {text}: too many columns for its lanes, "
         "rows that share no operand, or a rest at the end of what is taken at once."
     )
 
@@ -178,7 +178,7 @@ def _name(loop: Loop) -> str:
     return loop.schedules[0].identifier
 
 
-def _said(loop: Loop) -> list[str]:
+def _clauses(loop: Loop) -> list[str]:
     """Who works on a row, as often as a loop says it."""
     tile = ", ".join(f"{n}={v}" for n in ("rows", "lanes") if (v := getattr(loop, n)) is not None)
     words = [word for word in ("stream", "tensor") if getattr(loop, word)]
@@ -231,20 +231,20 @@ def _check_stream(loop: Loop, rows: Sequence[int], inner: Sequence[int]) -> None
 def check_teams(name: str, nest: Nest, group: Group, teams: Teams, launch: Launch) -> None:
     """Raises CodegenError for a team that has no way to share a row of the loop."""
     threads, block = teams.threads, launch.block
-    said = f"team={threads} in the loop of {name}"
+    clause = f"team={threads} in the loop of {name}"
     if threads > 1 and nest.in_order:
-        raise CodegenError(f"{said}: its elements are joined in their order, by one thread.")
+        raise CodegenError(f"{clause}: its elements are joined in their order, by one thread.")
     if threads > 1 and group.axes.size(nest.inner) == 1:
-        raise CodegenError(f"{said}: its rows have one element each, there is nothing to share.")
+        raise CodegenError(f"{clause}: its rows have one element each, there is nothing to share.")
     if teams.columns and not in_columns(nest):
         raise CodegenError(
             f"columns={teams.columns} in the loop of {name}: its sums do not run over other "
             "than the minor-most dim."
         )
     if teams.columns and block % teams.columns:
-        raise CodegenError(f"{said}: cta_size={block} is no multiple of columns={teams.columns}.")
+        raise CodegenError(f"{clause}: cta_size={block} is no multiple of columns={teams.columns}.")
     alone = not teams.columns and threads < block
     if threads > block or (alone and (block % threads or not _power_of_two(threads))):
         raise CodegenError(
-            f"{said}: it takes all of cta_size={block}, or a power of two that divides it."
+            f"{clause}: it takes all of cta_size={block}, or a power of two that divides it."
         )

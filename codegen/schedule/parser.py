@@ -98,10 +98,10 @@ class _Reader:
         end = blank.end() if blank else found.end()
         return "" if self.text.startswith("[", end) else found.group()
 
-    def keyword(self, wanted: str) -> None:
-        if self.word() != wanted:
-            self.fail(f"'{wanted}'")
-        self.take(IDENTIFIER, wanted)
+    def keyword(self, expected: str) -> None:
+        if self.word() != expected:
+            self.fail(f"'{expected}'")
+        self.take(IDENTIFIER, expected)
 
     def number(self, least: int) -> int:
         if least:

@@ -82,10 +82,10 @@ def find_splits(graph: Graph, device: Device, scale: float = 1.0) -> Splits:
     for op in graph.ops[:-1]:
         share = share_of.get(op.id, 1.0)
         if _visits_pairs(graph, op):
-            wanted = _paired_parts(op, device, scale)
+            target = _paired_parts(op, device, scale)
         else:
-            wanted = parts(op, device, scale, share)
-        if wanted > 1 and (count := possible_parts(op, wanted)) > 1:
+            target = parts(op, device, scale, share)
+        if target > 1 and (count := possible_parts(op, target)) > 1:
             found[op.id] = Split(count, share)
     return found
 
@@ -112,12 +112,12 @@ def can_split(op: Op) -> bool:
     return known and reduced_size(op) > 1 and not in_order(op)
 
 
-def possible_parts(op: Op, wanted: int) -> int:
-    """At most `wanted` parts of which none is all padding; a reducer without an identity has
+def possible_parts(op: Op, target: int) -> int:
+    """At most `target` parts of which none is all padding; a reducer without an identity has
     nothing to pad with."""
     extents = _extents(op)
-    extent = extents[0] if wanted <= extents[0] else math.prod(extents)
-    count = -(-extent // -(-extent // wanted))
+    extent = extents[0] if target <= extents[0] else math.prod(extents)
+    count = -(-extent // -(-extent // target))
     if isinstance(op.attrs.get("reducer"), Monoid):
         count = next(n for n in range(count, 0, -1) if extent % n == 0)
     return count
@@ -155,10 +155,10 @@ def _filling(
     """Parts that fill the device so often, with so many threads a result and at `least` so many
     elements a part."""
     size = reduced_size(op)
-    wanted = int(device.sm_count * device.memory_threads // max(1, op.shape.size * threads) * scale)
-    if size < 2 * least or wanted < 2:
+    target = int(device.sm_count * device.memory_threads // max(1, op.shape.size * threads) * scale)
+    if size < 2 * least or target < 2:
         return 1
-    count = 1 << int(math.log2(min(wanted, size // least)))
+    count = 1 << int(math.log2(min(target, size // least)))
     return _nested(count, _extents(op))
 
 

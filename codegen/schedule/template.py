@@ -189,8 +189,8 @@ class Loop:
 
     def __str__(self) -> str:
         words = [word for word in WORDS if getattr(self, word)]
-        said = ((name, getattr(self, name)) for name in CLAUSES)
-        clauses = [*words, *(f"{name}={value}" for name, value in said if value is not None)]
+        values = ((name, getattr(self, name)) for name in CLAUSES)
+        clauses = [*words, *(f"{name}={value}" for name, value in values if value is not None)]
         head = f"loop {', '.join(clauses)};" if clauses else "loop;"
         return "\n".join([head, *map(str, self.schedules)])
 

@@ -46,18 +46,18 @@ Key = tuple[Op, Indices]
 
 
 def tiled_walk(
-    group: GroupPlan, nest: NestPlan, tile: Tile, block: int, wanted: Set[Stage]
+    group: GroupPlan, nest: NestPlan, tile: Tile, block: int, stored: Set[Stage]
 ) -> Walk:
-    """The walk of a nest with a register tile; the values of the stages `wanted` go to memory."""
+    """The walk of a nest with a register tile; the values of the stages `stored` go to memory."""
     rule = _DEPTHS[tile.kind]
     sizes = {dot: group.group.inner_size(dot) for dot in nest.nest.products}
     return Walk(
-        live=tuple(_live(group, nest, tile, wanted)) if nest.nest.levels > 1 else (),
+        live=tuple(_live(group, nest, tile, stored)) if nest.nest.levels > 1 else (),
         depth={dot: rule(tile, size) for dot, size in sizes.items()},
         once=frozenset(dot for dot, size in sizes.items() if _is_one_round(tile, size)),
         copies=_copies(group, nest, tile, block),
         early=_loads_early(group, nest, tile),
-        narrow=tile.kind is Kind.STREAM and _is_narrow(group, nest, tile, wanted),
+        narrow=tile.kind is Kind.STREAM and _is_narrow(group, nest, tile, stored),
     )
 
 
@@ -116,19 +116,19 @@ def _loads_early(group: GroupPlan, nest: NestPlan, tile: Tile) -> bool:
     return tile.shares > 1 and units <= tile.shares and tile.unit > 1 and even
 
 
-def _is_narrow(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> bool:
+def _is_narrow(group: GroupPlan, nest: NestPlan, tile: Tile, stored: Set[Stage]) -> bool:
     """Whether elements that leave a streamed nest are rounded to 16 bits, or have been."""
     layouts = layouts_of(group.group, nest.nest)
     if any(layout.element == "f32" for layout in layouts.values()):
         return False
-    stored = (s for s in nest.nest.stages if s in wanted)
-    return all(c_type(s.op.dtype).bytes == 2 or nest.nest.role[s] is Role.REDUCE for s in stored)
+    own = (s for s in nest.nest.stages if s in stored)
+    return all(c_type(s.op.dtype).bytes == 2 or nest.nest.role[s] is Role.REDUCE for s in own)
 
 
 # ---- values kept from sweep to sweep -------------------------------------------------------------
 
 
-def _live(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> Iterator[Live]:
+def _live(group: GroupPlan, nest: NestPlan, tile: Tile, stored: Set[Stage]) -> Iterator[Live]:
     """Elements that a sweep computes and a later one needs: the last values that the two have in
     common, as far as there is room in each sweep. The dots' own stay in registers anyway."""
     streamed = tile.kind is Kind.STREAM
@@ -139,7 +139,7 @@ def _live(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> I
         common = _common(group, nest, digits, levels)
         known: set[Key] = set()
         for level in levels if common else ():
-            known |= _dots(nest, digits, wanted, None if streamed else level)
+            known |= _dots(nest, digits, stored, None if streamed else level)
             left = LIVE_REGISTERS
             for key, of in common.items():
                 need = tile.rows * tile.steps * words_of(key[0])
@@ -165,12 +165,12 @@ def _digits(group: GroupPlan, nest: NestPlan, tile: Tile) -> Digits:
     return digits
 
 
-def _dots(nest: NestPlan, digits: Digits, wanted: Set[Stage], level: int | None) -> set[Key]:
+def _dots(nest: NestPlan, digits: Digits, stored: Set[Stage], level: int | None) -> set[Key]:
     """The elements that the dots of a level add up, or (None) those of all levels one by one."""
     products = nest.nest.products
     if level is None:
         return {(dot.op, digits.index(dot)) for dot in products}
-    readers = [s for s in nest.nest.stages if s not in products or s in wanted]
+    readers = [s for s in nest.nest.stages if s not in products or s in stored]
     dots = [s for s in nest.nest.at(level) if s in products]
     return {(total, digits.index(summed[-1])) for summed, total in sums_of_dots(dots, readers)}
 

@@ -71,8 +71,8 @@ def power_of_two(x: int) -> int:
     return 1 << max(0, math.ceil(math.log2(max(1, x))))
 
 
-def team_in(block: int, wanted: int) -> int:
-    """Threads of a team of about `wanted`, a power of two, in a block of `block`."""
-    if block % wanted:
+def team_in(block: int, threads: int) -> int:
+    """Threads of a team of about `threads`, a power of two, in a block of `block`."""
+    if block % threads:
         return block
-    return max(wanted, block // MOST_TEAMS) if wanted > 32 else wanted
+    return max(threads, block // MOST_TEAMS) if threads > 32 else threads

@@ -79,8 +79,8 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
     )
     if nest.inner == 1 or not here.shares:
         return walk
-    wanted = _worth_registers(here, walk) if walk.unrolled else []
-    return replace(walk, live=_as_fits(wanted, vectors * width, registers))
+    candidates = _worth_registers(here, walk) if walk.unrolled else []
+    return replace(walk, live=_as_fits(candidates, vectors * width, registers))
 
 
 def _steps_at_once(nest: NestPlan, steps: int) -> int:
@@ -160,10 +160,10 @@ def _worth_registers(here: Somewhere, walk: Walk) -> list[Live]:
     return min(common, loaded, key=lambda live: sum(words_of(one.op) for one in live))
 
 
-def _as_fits(wanted: Iterable[Live], elements: int, registers: int) -> tuple[Live, ...]:
+def _as_fits(candidates: Iterable[Live], elements: int, registers: int) -> tuple[Live, ...]:
     """Those of the values to keep that there are registers for, of so many elements each."""
     found = []
-    for one in wanted:
+    for one in candidates:
         need = elements * words_of(one.op)
         if need <= registers:
             registers -= need

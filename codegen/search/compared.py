@@ -57,10 +57,10 @@ Seen = dict[str, bool]
 def fastest(first: Draft, settings: Settings) -> Draft:
     """A draft, or one of the same under another schedule that is faster by the cost estimate."""
     options, device = settings.options, settings.device
-    asked = options.template is not None or options.tuning != DEFAULT or not options.compared
+    requested = options.template is not None or options.tuning != DEFAULT or not options.compared
     plan = first.scheduled.plan
     long = sum(map(len, plan.phases)) > MOST_GROUPS
-    if asked or long or not proven(first.cost):
+    if requested or long or not proven(first.cost):
         return first
     times = _times(first, device)
     bound = least_us(replace(first.cost.work, l2_bytes=0), device)

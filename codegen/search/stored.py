@@ -76,8 +76,8 @@ def restored(own: Scheduled, ids: frozenset[int], settings: Settings) -> Schedul
 
 def _decided(own: Scheduled, settings: Settings) -> Scheduled:
     """Another schedule of the same region. Raises CodegenError."""
-    asked = replace(settings, splits=own.splits, halo=own.halo, stream=NOTHING)
-    return decide(own.graph, asked, Way.MERGE, NOBODY).from_that_of(own)
+    requested = replace(settings, splits=own.splits, halo=own.halo, stream=NOTHING)
+    return decide(own.graph, requested, Way.MERGE, NOBODY).from_that_of(own)
 
 
 def others(own: Scheduled) -> Iterator[frozenset[int]]:
@@ -132,8 +132,8 @@ def _sunk(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
     if sink_concatenates(own.graph) is own.graph:
         return
     with LeftOut(settings.options.check):
-        asked = replace(settings, sunk=True)
-        yield split_so(own.before, own.splits, asked, Way.MERGE, NOBODY)
+        requested = replace(settings, sunk=True)
+        yield split_so(own.before, own.splits, requested, Way.MERGE, NOBODY)
 
 
 def _haloed(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
@@ -142,8 +142,8 @@ def _haloed(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
         return
     for sizes in tile_sizes(own.before):
         with LeftOut(settings.options.check):
-            asked = replace(settings, halo=sizes, sunk=own.sunk)
-            yield split_so(own.before, {}, asked, Way.MERGE, NOBODY)
+            requested = replace(settings, halo=sizes, sunk=own.sunk)
+            yield split_so(own.before, {}, requested, Way.MERGE, NOBODY)
 
 
 def _in_one(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:

@@ -61,13 +61,13 @@ def _nest(nest: NestPlan) -> str:
 
 def _walk(walk: Walk) -> str:
     """What a thread takes at once, and what it keeps."""
-    said = {
+    texts = {
         f"{walk.width} elements at once": walk.width > 1,
         f"{walk.rows} rows at once": walk.rows > 1,
         f"{counted(len(walk.row_inputs), 'input')} held from row to row": walk.row_inputs,
         f"{counted(len(walk.live), 'value')} kept from sweep to sweep": walk.live,
     }
-    return ", ".join(text for text, holds in said.items() if holds)
+    return ", ".join(text for text, holds in texts.items() if holds)
 
 
 def _teams(teams: Teams) -> str:

@@ -102,12 +102,12 @@ def made_of(roots: Iterable[Op], known: Container[int] = ()) -> list[Op]:
     """The ops that roots are made of, in their order, back to parameters and to those whose ids are
     `known`."""
     found: dict[int, Op] = {}
-    wanted = list(roots)
-    while wanted:
-        op = wanted.pop()
+    todo = list(roots)
+    while todo:
+        op = todo.pop()
         if op.id not in found and op.id not in known and op.opcode != "parameter":
             found[op.id] = op
-            wanted += op.operands
+            todo += op.operands
     return [found[i] for i in sorted(found)]
 
 
@@ -217,7 +217,7 @@ class _Flattener:
         found = values.pop()
         while values:
             this = values.pop()
-            found = self.selected(op, self.asked(op, number, len(values)), this, found)
+            found = self.selected(op, self.selector(op, number, len(values)), this, found)
         return found
 
     def taken(self) -> Op | None:
@@ -231,13 +231,13 @@ class _Flattener:
     def takes(self, op: Op, number: Op, way: int) -> Op:
         """Whether a conditional takes a branch: the last one where no other is."""
         if way < len(op.called) - 1:
-            return self.asked(op, number, way)
-        first, *others = [self.asked(op, number, other) for other in range(way)]
+            return self.selector(op, number, way)
+        first, *others = [self.selector(op, number, other) for other in range(way)]
         for other in others:
             first = self.made(op, Op("or", first.shape, (first, other)))
         return self.made(op, Op("not", first.shape, (first,)))
 
-    def asked(self, op: Op, number: Op, way: int) -> Op:
+    def selector(self, op: Op, number: Op, way: int) -> Op:
         """Whether a conditional takes a branch that is not its last one."""
         if number.dtype == "pred":
             return number
@@ -306,8 +306,8 @@ class _Flattener:
                     self.root(value),
                 )
             )
-        asked = None if chosen is None else self.root(chosen)
-        self.loops.append(Loop(tuple(carried), self.root(stop), tuple(inner), asked))
+        flag = None if chosen is None else self.root(chosen)
+        self.loops.append(Loop(tuple(carried), self.root(stop), tuple(inner), flag))
         return results[0] if alone else tuple(results)
 
 

@@ -191,8 +191,8 @@ class Lowering(Elementwise):
             if chosen is not None:
                 writer.add(Leave(Not(chosen)))
             if isinstance(frame, While):
-                asked = self.elements(flat.root(loop.condition))
-                done = all_of(Not(goes_on) for goes_on in asked)
+                conditions = self.elements(flat.root(loop.condition))
+                done = all_of(Not(goes_on) for goes_on in conditions)
                 assert done is not None
                 writer.add(Leave(done))  # where none of the thread's rows goes on
             for inner in loop.inner:

@@ -197,7 +197,7 @@ class PhasedLowering:
         writer = self.writer
         if self.phased.alone and one.blind:
             writer.add(Barrier(Scope.BLOCK, why="what is not read is written again"))
-        chosen = None if one.chosen is None else self.asked(one.chosen)
+        chosen = None if one.chosen is None else self.condition_name(one.chosen)
         frame: For | While = While()
         if one.count:
             kind = LONG if one.count.trips >= 1 << 31 else self.int
@@ -254,7 +254,7 @@ class PhasedLowering:
             return Index()
         return variable(BLOCK.name, self.phased.grid) % self.phased.together
 
-    def asked(self, condition: Op | LoopBuffer) -> Name:
+    def condition_name(self, condition: Op | LoopBuffer) -> Name:
         """What every thread asks once, by name."""
         name = self.writer.name("chosen")
         with self.writer.forgetting():

@@ -119,11 +119,11 @@ def _read(form: Phased, segment: Segment) -> set[LoopBuffer | None]:
     if isinstance(segment, Straight):
         return set(segment.sources)
     if isinstance(segment, Moves):
-        asked = [op for one in segment.moves for op in (*one.starts, *one.conditions)]
-        return {*form.program.read_for(asked), *(one.source for one in segment.moves)}
+        scalars = [op for one in segment.moves for op in (*one.starts, *one.conditions)]
+        return {*form.program.read_for(scalars), *(one.source for one in segment.moves)}
     found = {buffer for one in segment.body for buffer in _read(form, one)}
-    asked = [segment.condition, *([segment.chosen] if isinstance(segment.chosen, Op) else [])]
-    return found | form.program.read_for(asked) | set(sum(segment.pairs, ()))
+    scalars = [segment.condition, *([segment.chosen] if isinstance(segment.chosen, Op) else [])]
+    return found | form.program.read_for(scalars) | set(sum(segment.pairs, ()))
 
 
 def _written(form: Phased, segment: Segment) -> set[int | None]:

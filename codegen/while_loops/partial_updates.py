@@ -67,8 +67,8 @@ def read_by_others(flat: Flat, carried: Carried) -> bool:
     last = flat.root(carried.next)
     chain = {*replacing(flat, carried), flat.parameter(carried.inside)}
     readers = {u for op in chain - {last} for u in flat.graph.users[op.id]} - chain
-    asked = (op.operands[:1] if op.opcode == "select" else op.operands[1:] for op in chain)
-    itself = any(o in chain for operands in asked for o in operands)
+    others = (op.operands[:1] if op.opcode == "select" else op.operands[1:] for op in chain)
+    itself = any(o in chain for operands in others for o in operands)
     once = flat.graph.root.operands.count(last) == 1
     return bool(readers) or itself or not once or flat.graph.users[last.id] != (flat.graph.root,)
 

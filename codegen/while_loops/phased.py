@@ -99,17 +99,17 @@ class Phased:
         return self.program.flat
 
 
-def dealt_to_blocks(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
-    """Each block runs all iterations of its own rows; it may be `asked` how many threads it has.
+def dealt_to_blocks(flat: Flat, settings: Settings, requested: int | None = None) -> Phased:
+    """Each block runs all iterations of its own rows, with `requested` threads if that is given.
     Raises CodegenError without such rows."""
     cut = _dealt(flat, settings.device)
-    threads = threads_alone(cut, settings.device, asked)
+    threads = threads_alone(cut, settings.device, requested)
     return _planned(cut, settings, share(settings.device, 1), threads)
 
 
-def in_clusters(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
-    """Each cluster of blocks runs all iterations of its own rows: clusters of as many blocks as are
-    `asked` for, or the smallest whose blocks hold together what all iterations read. Raises
+def in_clusters(flat: Flat, settings: Settings, requested: int | None = None) -> Phased:
+    """Each cluster of blocks runs all iterations of its own rows: clusters of `requested`
+    blocks if that is given, or the smallest whose blocks together hold what all iterations read. Raises
     CodegenError without such rows, where the largest do not hold that, and for a device that has
     no clusters.
 
@@ -120,24 +120,24 @@ def in_clusters(flat: Flat, settings: Settings, asked: int | None = None) -> Pha
     sizes = [1 << n for n in range(1, min(device.cluster_limit, device.sm_count).bit_length())]
     if not sizes:
         raise CodegenError(f"{device.name} has no clusters of blocks.")
-    if asked is not None:
-        if asked not in sizes:
+    if requested is not None:
+        if requested not in sizes:
             known = ", ".join(map(str, sizes))
-            raise CodegenError(f"Clusters of {device.name} have {known} blocks, not {asked}.")
-        sizes = [asked]
+            raise CodegenError(f"Clusters of {device.name} have {known} blocks, not {requested}.")
+        sizes = [requested]
     for blocks in sizes:
         cut = _dealt(flat.copied(), device, blocks)
         threads = threads_in_cluster(cut, device, blocks)
-        if threads.holds or asked is not None:
+        if threads.holds or requested is not None:
             return _planned(cut, settings, share(device, blocks), threads)
     raise CodegenError("No cluster of blocks holds what all iterations read.")
 
 
-def in_one_block(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
-    """One block runs all iterations; it may be `asked` how many threads it has."""
+def in_one_block(flat: Flat, settings: Settings, requested: int | None = None) -> Phased:
+    """One block runs all iterations, with `requested` threads if that is given."""
     device = settings.device
     cut = program(carry_conditions(flat), table=device.barrier_copy_bytes)
-    threads = threads_alone(cut, device, asked)
+    threads = threads_alone(cut, device, requested)
     return _planned(cut, settings, share(device, 1), threads)
 
 
@@ -190,7 +190,7 @@ def _planned(
         schedules[segment] = scheduled
     same = _same(cut, schedules)
     outputs = _outputs(cut, same, device.shared_per_block if threads else 0)
-    rest = {n: buffer for n, buffer in cut.handed_on.items() if n not in outputs.values()}
+    rest = {n: buffer for n, buffer in cut.results.items() if n not in outputs.values()}
     every = cut.segments
     if rest:
         last = copied_to_outputs(cut.flat.graph.name, rest)
@@ -241,9 +241,9 @@ def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[LoopBuffer
         if others or not isinstance(segment, Straight):
             continue
         # a counted loop asks its counter alone
-        asked = set[LoopBuffer]() if repeat.count else cut.read_for([repeat.condition])
+        read = set[LoopBuffer]() if repeat.count else cut.read_for([repeat.condition])
         scheduled = schedules[segment]
-        pairs = {now: next_ for now, next_ in repeat.pairs if now not in asked}
+        pairs = {now: next_ for now, next_ in repeat.pairs if now not in read}
         own = _written_by_their_readers(scheduled)
         for _, input_ in one_to_one(
             (o, i)
@@ -286,7 +286,7 @@ def _outputs(
     """The buffers that are outputs, since results lie in them at the end. What iterations read lies
     in shared memory instead, of `shared` bytes, if no block reads what others write."""
     found: dict[LoopBuffer, int] = {}
-    for number, buffer in cut.handed_on.items():
+    for number, buffer in cut.results.items():
         for repeat in cut.segments:
             if not isinstance(repeat, Repeat):
                 continue

@@ -110,14 +110,14 @@ Segment = Straight | Repeat | Moves
 @dataclass(frozen=True, eq=False)
 class Program:
     """The segments in order. `buffers` has the buffer of each value that lies in one, by op id;
-    `constants` the final values of counters, by op id. `handed_on` has, by output number, the
+    `constants` the final values of counters, by op id. `results` has, by output number, the
     buffers whose final contents are outputs."""
 
     flat: Flat
     segments: tuple[Segment, ...]
     buffers: dict[int, LoopBuffer]
     constants: dict[int, Op]
-    handed_on: dict[int, LoopBuffer]
+    results: dict[int, LoopBuffer]
     #: the blocks that have rows of their own, if rows are dealt to blocks
     dealt: Dealt | None = None
 
@@ -151,9 +151,9 @@ def program(flat: Flat, dealt: Dealt | None = None, *, table: float) -> Program:
     return replace(_Cutter(flat, table).program(), dealt=dealt)
 
 
-def copied_to_outputs(name: str, handed_on: Mapping[int, LoopBuffer]) -> Straight:
+def copied_to_outputs(name: str, results: Mapping[int, LoopBuffer]) -> Straight:
     """A segment that copies buffers to outputs."""
-    buffers = list(dict.fromkeys(handed_on.values()))
+    buffers = list(dict.fromkeys(results.values()))
     read = [
         Op("parameter", buffer.shape, attrs={"index": n}, name=buffer.label)
         for n, buffer in enumerate(buffers)
@@ -162,7 +162,7 @@ def copied_to_outputs(name: str, handed_on: Mapping[int, LoopBuffer]) -> Straigh
     targets = [
         tuple(Target(LoopBuffer(buffer.shape, buffer.label, number)) for number in numbers)
         for buffer in buffers
-        if (numbers := [n for n, one in handed_on.items() if one is buffer])
+        if (numbers := [n for n, one in results.items() if one is buffer])
     ]
     return Straight(with_root(name, [*read, *made], made), tuple(buffers), tuple(targets))
 
@@ -188,8 +188,8 @@ class _Cutter:
             if op.id not in ends
         ]
         segments = self.sequence(flat.loops, computed)
-        handed_on = {number: self.buffers[op.id] for number, op in results.items() if op.id in ends}
-        return Program(flat, tuple(segments), self.buffers, self.constants, handed_on)
+        outputs = {number: self.buffers[op.id] for number, op in results.items() if op.id in ends}
+        return Program(flat, tuple(segments), self.buffers, self.constants, outputs)
 
     def sequence(
         self, loops: Sequence[Loop], results: Sequence[tuple[Op, Target]]
@@ -218,9 +218,9 @@ class _Cutter:
         again = {op.id: op for ops in later for op in self.members(ops) if op.id in members}
         costly = [op for op in again.values() if kind_of(op.opcode) in _DEAR]
         buffers = {op.id: LoopBuffer(op.shape, _label(op)) for op in costly}
-        wanted = [*results, *((op, Target(buffers[op.id])) for op in costly)]
-        if wanted:
-            yield self.region(wanted)
+        values = [*results, *((op, Target(buffers[op.id])) for op in costly)]
+        if values:
+            yield self.region(values)
         self.buffers |= buffers
 
     def members(self, roots: Iterable[Op]) -> list[Op]:
@@ -309,8 +309,8 @@ class _Cutter:
             pairs.append((now, next_))
         chosen: Op | LoopBuffer | None = None if loop.chosen is None else flat.root(loop.chosen)
         if isinstance(chosen, Op) and not is_simple(chosen, self.buffers):
-            asked, chosen = chosen, LoopBuffer(chosen.shape, "chosen")
-            begun.append((asked, Target(chosen)))
+            condition, chosen = chosen, LoopBuffer(chosen.shape, "chosen")
+            begun.append((condition, Target(chosen)))
         for op in self.invariants(loop, [op for op, _ in ended]):
             buffers[op.id] = LoopBuffer(op.shape, _label(op))
             begun.append((op, Target(buffers[op.id])))
@@ -378,8 +378,8 @@ class _Cutter:
         changing |= {flat.parameter(c.after).id for c in inner}
         made = [flat.root(number) for c in inner for number in (c.first, c.next)]
         made += [op for one in loop.inner for op in self.choices(one)]
-        wanted = [*roots, *made]
-        members = self.members(wanted)
+        values = [*roots, *made]
+        members = self.members(values)
         for op in members:
             if any(o.id in changing for o in op.operands):
                 changing.add(op.id)
@@ -388,7 +388,7 @@ class _Cutter:
             for op in members
             if op.id not in changing
             and any(kind_of(o.opcode) in _DEAR for o in made_of([op]) if o.id not in self.buffers)
-            and (op in wanted or any(u.id in changing for u in flat.graph.users[op.id]))
+            and (op in values or any(u.id in changing for u in flat.graph.users[op.id]))
         ]
 
 

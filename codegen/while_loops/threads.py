@@ -53,20 +53,20 @@ def free_registers(threads: int, device: Device) -> int:
     return min(device.registers.most, device.registers_per_sm // threads) - WORKING
 
 
-def threads_alone(cut: Program, device: Device, asked: int | None = None) -> Threads:
-    """The threads of blocks that have nothing to do with each other, or of the only one; as many as
-    are `asked` for. Raises CodegenError for what blocks cannot have.
+def threads_alone(cut: Program, device: Device, requested: int | None = None) -> Threads:
+    """The threads of blocks that work independently, or of the only block: `requested` ones if that
+    is given. Raises CodegenError for a number that blocks cannot have.
 
     Fewer threads can hold more: each needs some registers to compute with. Blocks that run at once
     take less time than one after the other, as they mostly wait.
     """
-    if asked is not None and asked not in SIZES:
+    if requested is not None and requested not in SIZES:
         known = ", ".join(map(str, SIZES))
-        raise CodegenError(f"Blocks of loops have {known} threads, not {asked}.")
-    most = asked or _most_threads(cut, device)
-    sizes = (most,) if asked else (most, most // 2, most // 4)
-    wanted = min(MOST_RESIDENT, math.ceil(cut.dealt.blocks / device.sm_count) if cut.dealt else 1)
-    for resident in range(wanted, 0, -1):
+        raise CodegenError(f"Blocks of loops have {known} threads, not {requested}.")
+    most = requested or _most_threads(cut, device)
+    sizes = (most,) if requested else (most, most // 2, most // 4)
+    blocks = math.ceil(cut.dealt.blocks / device.sm_count) if cut.dealt else 1
+    for resident in range(min(MOST_RESIDENT, blocks), 0, -1):
         if (found := _holding(cut, device, sizes, resident)) is not None:
             return found
     return Threads(most, 1, free_registers(most, device))

@@ -24,9 +24,9 @@ class Counter(Count):
 def counter(flat: Flat, loop: Loop) -> Counter | None:
     """The counter of a loop, None where the program does not say how often it runs. Of several that
     the condition asks, the one that ends it."""
-    asked = conjuncts(flat.root(loop.condition))
-    found = [one for condition in asked if (one := _counted(flat, loop, condition))]
-    return min(found, key=lambda one: one.trips) if len(found) == len(asked) else None
+    conditions = conjuncts(flat.root(loop.condition))
+    found = [one for condition in conditions if (one := _counted(flat, loop, condition))]
+    return min(found, key=lambda one: one.trips) if len(found) == len(conditions) else None
 
 
 def _counted(flat: Flat, loop: Loop, condition: Op) -> Counter | None:

@@ -6,7 +6,7 @@ from itertools import count
 
 from fusionstitch.codegen.index_maps.index import constant, variable
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Name, infix, number
-from fusionstitch.codegen.ir.passes.overlap import load_ahead, store_behind
+from fusionstitch.codegen.ir.passes.overlap import load_ahead, stored_late
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Barrier, For, Group, If, Let, Statement, Store
@@ -131,7 +131,7 @@ def test_what_a_step_stores_for_nobody_waits_behind_its_last_barrier() -> None:
     )
     names = (f"n{number}" for number in count())
     kinds = dict.fromkeys(("out", "other", "read", "twice", "late"), FLOAT)
-    before, made = store_behind(loop, kinds, (32, 1), lambda _: next(names))
+    before, made = stored_late(loop, kinds, (32, 1), lambda _: next(names))
     assert text(before) == "const int n0 = threadIdx.x;"
     assert text([made]).splitlines() == [
         "for (int turn = 0; turn < 5; ++turn) {",
@@ -158,4 +158,4 @@ def test_what_a_step_stores_for_nobody_waits_behind_its_last_barrier() -> None:
 
 def test_without_a_barrier_stores_stay() -> None:
     loop = turns(OWN_ROW, Store("out", Integer(TURN * 8 + ROW), Name("y")))
-    assert store_behind(loop, {"out": FLOAT}, (32, 1), str) == ([], loop)
+    assert stored_late(loop, {"out": FLOAT}, (32, 1), str) == ([], loop)

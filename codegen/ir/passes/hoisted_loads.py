@@ -47,4 +47,4 @@ def hold(
     before = walk.loads("what a thread reads of it in every iteration")
     if not before:
         return [], loop
-    return [*walk.asked(before), *before], walk.once()
+    return [*walk.numbers_in(before), *before], walk.once()

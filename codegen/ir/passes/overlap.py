@@ -82,7 +82,7 @@ def store_late(kernel: Lowered, names: Names) -> Lowered:
     def new(loop: Loop, types: Types) -> tuple[list[Statement], Loop]:
         if not isinstance(loop, For):
             return [], loop
-        return store_behind(loop, outputs, (kernel.block, kernel.grid), names.new)
+        return stored_late(loop, outputs, (kernel.block, kernel.grid), names.new)
 
     return with_loops(kernel, new)
 
@@ -105,7 +105,7 @@ def load_ahead(
         first, ahead = _loaded_before(walk, loop)
     else:
         first, ahead = [], walk.loads("on its way while threads meet")
-    before, made = walk.asked([*first, *ahead]), walk.once() if ahead else loop
+    before, made = walk.numbers_in([*first, *ahead]), walk.once() if ahead else loop
     assert isinstance(made, For)
     loads, made = _load_next(made, types, threads, named)
     made = replace(made, body=(*ahead, *made.body)) if ahead else made
@@ -161,14 +161,14 @@ def _load_next(
     later = If(more, body=tuple(_in_iteration(one, loop.variable, _later) for one in loads))
     body = _after_barrier(walk.once().body, later)
     assert body is not None
-    return [*walk.asked(found), *arrays, *first], replace(loop, body=body)
+    return [*walk.numbers_in(found), *arrays, *first], replace(loop, body=body)
 
 
 def _in_any_iteration(site: Site, iteration: str) -> bool:
     """Whether all iterations come to a load, or none: where the first one does not, its place there
     may lie outside."""
-    asked = (*site.conditions, *(bound.value for bound in site.bounds))
-    return all(iteration not in names(one) for one in asked)
+    guarding = (*site.conditions, *(bound.value for bound in site.bounds))
+    return all(iteration not in names(one) for one in guarding)
 
 
 def _first(iteration: Var) -> Index:
@@ -205,7 +205,7 @@ def _after_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statement
     return None
 
 
-def store_behind(
+def stored_late(
     loop: For,
     types: Types,
     threads: tuple[int, int],
@@ -229,7 +229,7 @@ def store_behind(
     if not stores:
         return [], loop
     body = (*arrays, *walk.once().body, *_joined(stores), *loop.body[end:])
-    return walk.asked(stores), replace(loop, body=body)
+    return walk.numbers_in(stores), replace(loop, body=body)
 
 
 def _joined(statements: Sequence[Statement]) -> list[Statement]:

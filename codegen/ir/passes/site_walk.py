@@ -98,7 +98,7 @@ class Walk:
         self.bounds: dict[int, Let] = {}
         self.number = 0
 
-    def asked(self, by: Sequence[Statement]) -> list[Statement]:
+    def numbers_in(self, by: Sequence[Statement]) -> list[Statement]:
         """The numbers of the thread and its block that statements name."""
         named = {name for one in by for name in names(one)}
         return [one for one in self.numbers if one.name in named]
@@ -244,31 +244,31 @@ class Walk:
             kind: Type | None = self.types.get(buffer) if sure else None
             if not self.stores and buffer not in self.read_only:
                 kind = None
-            if at is None or kind is None or not self._wanted(at):
+            if at is None or kind is None or not self._is_candidate(at):
                 self.sites.append(None)
             else:
                 if isinstance(load, LoadVector):
                     kind = VectorOf(load.type, load.width, loaded=True)
-                bounds = _asked(frame.bounds, [Integer(at), *frame.conditions])
+                bounds = _bounds_of(frame.bounds, [Integer(at), *frame.conditions])
                 self.sites.append(Site(load, kind, at, frame.conditions, frame.loops, bounds))
         self.number += 1
         return self.sites[self.number - 1]
 
-    def _wanted(self, at: Index) -> bool:
+    def _is_candidate(self, at: Index) -> bool:
         """Whether an access there is one of those that are looked for."""
         if self.stores or not self.iteration:
             return True
         return self.met is not self.early and any(v.name == self.iteration for v in at.variables)
 
 
-def _asked(bounds: Sequence[Let], by: Iterable[Expr]) -> tuple[Let, ...]:
+def _bounds_of(bounds: Sequence[Let], by: Iterable[Expr]) -> tuple[Let, ...]:
     """The bounds that expressions, and further bounds, are made of."""
-    asked = {name for expr in by for name in names(expr)}
+    used = {name for expr in by for name in names(expr)}
     found: list[Let] = []
     for bound in reversed(bounds):
-        if bound.name in asked:
+        if bound.name in used:
             found.insert(0, bound)
-            asked |= set(names(bound.value))
+            used |= set(names(bound.value))
     return tuple(found)
 
 

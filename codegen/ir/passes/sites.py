@@ -129,9 +129,9 @@ def around(site: Site, body: Statement) -> list[Statement]:
     """What is done for each element of a site, where its conditions hold."""
     if (condition := all_of(site.conditions)) is not None:
         body = If(condition, body=(body,))
-    asked = {name for condition in site.conditions for name in names(condition)}
-    asked |= {name for bound in site.bounds for name in names(bound.value)}
-    around = [t for t in site.loops if t in site.along or t.counter in asked]
+    used = {name for condition in site.conditions for name in names(condition)}
+    used |= {name for bound in site.bounds for name in names(bound.value)}
+    around = [t for t in site.loops if t in site.along or t.counter in used]
     lines = [*site.bounds, body]
     for unrolled in reversed(around):
         lines = [counted(unrolled, tuple(lines))]

@@ -133,10 +133,10 @@ class _Walk(Visitor):
             if isinstance(part, Apply):
                 self.come(called_by(part, self.kernel.cluster), at)
 
-    def come(self, wanted: Alike, at: Statement) -> None:
+    def come(self, needed: Alike, at: Statement) -> None:
         for most, own, who in (
-            (wanted.threads, self.here.threads, "threads"),
-            (wanted.blocks, self.here.blocks, "blocks"),
+            (needed.threads, self.here.threads, "threads"),
+            (needed.blocks, self.here.blocks, "blocks"),
         ):
             if not agrees(own, most):
                 meant = f"{most} {who}" if most else f"all {who}"
