@@ -28,8 +28,8 @@ def check_followed(given: Template, graph: Graph, plan: KernelPlan) -> None:
             )
         if given.flat and order.index(required.identifier) < latest:
             raise CodegenError(
-                f"{required.identifier} stands after {order[latest]} in the template, but is computed "
-                "before it: write them in that order."
+                f"{required.identifier} stands after {order[latest]} in the template, but is "
+                "computed before it: write them in that order."
             )
         latest = order.index(required.identifier)
 

@@ -108,10 +108,11 @@ def dealt_to_blocks(flat: Flat, settings: Settings, requested: int | None = None
 
 
 def in_clusters(flat: Flat, settings: Settings, requested: int | None = None) -> Phased:
-    """Each cluster of blocks runs all iterations of its own rows: clusters of `requested`
-    blocks if that is given, or the smallest whose blocks together hold what all iterations read. Raises
-    CodegenError without such rows, where the largest do not hold that, and for a device that has
-    no clusters.
+    """Each cluster of blocks runs all iterations of its own rows. Clusters have `requested` blocks
+    if that is given, or as few as together hold what all iterations read.
+
+    Raises CodegenError without such rows, if the largest clusters do not hold that, or if the
+    device has no clusters.
 
     One cluster for a loop without rows was tried, and took 1.2 to 2.5 times as long as one block or
     the grid (four loops on an H100).
