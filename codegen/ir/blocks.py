@@ -129,8 +129,8 @@ class Walk:
         self.position = outer
 
     def until(self) -> None:
-        """The block comes to the place of a statement at which blocks synchronise, or inside of
-        which they do, or to the end of a frame."""
+        """Called before a statement at which, or inside of which, blocks synchronise, and at the
+        end of a frame."""
 
     def statement(self, one: Statement) -> None:
         if isinstance(one, For):

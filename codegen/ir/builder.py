@@ -64,7 +64,7 @@ class Writer:
         return self.chain[-1]
 
     def add(self, statement: Statement, depth: int | None = None) -> None:
-        """Adds a statement to the frame at `depth` (the innermost unless told)."""
+        """Adds a statement to the frame at `depth` (the innermost by default)."""
         self._written += 1
         if self._written > self._most:
             raise CodegenError(

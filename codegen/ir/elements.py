@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: Tries to find an element of two sets; beyond, they are said to have one in common.
+#: Tries to find an element of two sets; beyond, they are taken to have one in common.
 _MOST_TRIES = 4096
 
 
@@ -86,9 +86,9 @@ def _joined(first: int, steps: Iterable[tuple[int, int]]) -> Elements:
 
 
 class Common:
-    """Whether sets of these steps and sets of those may have an integer in common: integers are
-    looked for, each within bounds, whose multiples by steps make up for how far the sets begin from
-    each other. The largest steps come first, after which little is left for the others."""
+    """Whether sets of these steps and sets of those may have an integer in common. The search is
+    for integers, each within bounds, whose multiples of the steps sum up to the distance between
+    the first elements. It tries the largest steps first, which leave little for the others."""
 
     def __init__(self, steps: Steps, others: Steps):
         bounds: dict[int, tuple[int, int]] = {}

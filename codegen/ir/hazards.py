@@ -1,9 +1,10 @@
-"""The way of all threads through a kernel, with what they read and wrote since the last barriers.
+"""Walks a kernel with what threads read and wrote since the last barriers.
 
-One walk, for two purposes: the verifier wants to know whether a barrier is missing anywhere
-(`verifier/hazards.py`), and the pass that places barriers where (`passes/barriers.py`). A loop is
-walked twice, for what an iteration leaves to the next one. Where blocks wait for each other by
-counters, it is about the threads of one block alone: `verifier/counters.py` is about several.
+One walk serves two purposes. The verifier checks whether a barrier is missing anywhere
+(`verifier/hazards.py`), and the pass that places barriers finds out where (`passes/barriers.py`). A
+loop is walked twice, since an iteration may conflict with the next one. Where blocks wait for each
+other by counters, the walk covers the threads of one block; `verifier/counters.py` covers several
+blocks.
 """
 
 from __future__ import annotations
@@ -141,8 +142,7 @@ class Hazards:
             way.begin_again()
 
     def changed(self, frame: int) -> None:
-        """Has the next walk go through a frame to which somebody else added a barrier, or from
-        which he took one."""
+        """Makes the next walk revisit a frame in which a barrier was added or removed elsewhere."""
         for way, _ in self._ways:
             way.forget(frame)
 
@@ -374,9 +374,9 @@ class _Walk:
             self.closed, self.left = closed, outer
 
     def carried(self, body: Body, here: Alike) -> None:
-        """Adds the barriers that one iteration needs, and those between one and the next: after
-        what the next one has to wait for, since it need not come to the same statements, or where
-        that cannot be, before what has to wait."""
+        """Adds the barriers that one iteration needs, and those between one iteration and the next.
+        The latter stand after what the next iteration has to wait for, since it may not reach the
+        same statements. Where that is impossible they stand before what has to wait."""
         assert self.placing is not None
         while left := self.body(body, NOTHING, here):
             missing = self.missing(body, left, here)

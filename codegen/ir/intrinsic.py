@@ -43,7 +43,7 @@ Template = tuple[int | Type | str, ...]
 class Step:
     """A read or a write of the memory that a function goes through, or of half of it (`part` 0 or
     1), by threads that exchange `among` a team, a block or a cluster. `by_warps`: each warp writes
-    to a place of its own, by its number in the block."""
+    to memory of its own, by its number in the block."""
 
     writes: bool
     among: Scope
@@ -64,7 +64,7 @@ class Value:
 
     @property
     def fields(self) -> int:
-        """Of the value to compute with; those of an array's elements are told apart by `size`."""
+        """Of the value to compute with; for an array, `size` is the number of elements."""
         return self.type.fields
 
 

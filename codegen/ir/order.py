@@ -63,7 +63,7 @@ class Order:
         return None
 
     def unwritten(self) -> tuple[int, Touched] | None:
-        """A read of what nobody wrote before."""
+        """A read of an element that nothing wrote before."""
         left = ~self.writes
         for number in np.flatnonzero(self.writes).tolist():
             block, one = self.touched[number]

@@ -1,8 +1,9 @@
-"""Which integers no two threads have alike, so that what lies there is a thread's own.
+"""Which integers differ between any two threads, so that the element at such an index belongs to
+one thread.
 
-A variable may have all of a thread's number, or a digit of it: of `row = thread / 16` and `lane =
-thread % 16` threads share each, while no two have the same `row * 16 + lane`. So it is with the
-numbers of blocks. An integer that is not understood is nobody's own.
+A variable may hold all of a thread's number, or a digit of it. Threads share each value of `row =
+thread / 16` and of `lane = thread % 16`, but no two have the same `row * 16 + lane`. The same goes
+for block numbers. An integer that is not understood belongs to no thread.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Ownership:
         self.known = {
             name: Digits(frozenset({Digit(name)}), alone=True) for name in (THREAD.name, BLOCK.name)
         }
-        #: by variables that are numbers of their own, what can be told from them
+        #: by variable that is a number of its own, the digits that it determines
         self.digits_of: dict[str, frozenset[Digit]] = {}
         #: variables that are numbers
         self.numbers: dict[str, int] = {}
@@ -110,8 +111,9 @@ class Ownership:
         self._be(one.variable, Digits(start.found) if self._steps_over(one, start) else NOTHING)
 
     def _steps_over(self, one: For, start: Digits) -> bool:
-        """Whether a loop's variable tells what its start does: its steps are as long as there are
-        starts, or each block has a part of its own, from its number times the part's length on."""
+        """Whether a loop's variable determines what its start does. It does if the step is the
+        number of starts, or if each block has a part that begins at its number times the part's
+        length."""
         if start.alone:
             [digit] = start.found
             return digit.number in self.many and one.step % self._values(digit) == 0
@@ -141,8 +143,8 @@ class Ownership:
         return self.where([(Infix("<", (Name(one.variable), one.stop)), True)])
 
     def _be(self, variable: str, digits: Digits) -> None:
-        """A variable that is no digit is a number of its own, from which what it is made of can be
-        told."""
+        """A variable that is no digit is a number of its own, which determines the digits it is
+        made of."""
         self.digits_of[variable] = frozenset()
         if not digits.alone and digits.found:
             self.digits_of[variable] = digits.found
@@ -186,9 +188,9 @@ class Ownership:
         self.ranges[left] = first, last
 
     def whose(self, at: Expr, blocks: int) -> Whose | None:
-        """Whose an integer is here, if no two threads of so many blocks (0: of all) have the same:
-        equal for the same threads. What is the same for all who are here may be needed to tell:
-        it is part of it then. None where threads share the integer."""
+        """The owner of an integer here, if no two threads of `blocks` blocks (0: of all) have the
+        same one; None where threads share it. Owners are equal for the same threads. Values that
+        are the same for all threads here are part of the owner if it depends on them."""
         found = self.of(at).found
         if self.many[BLOCK.name] == 1:
             blocks = 1  # which is all of them
@@ -212,7 +214,7 @@ class Ownership:
         )
 
     def _closed(self, found: frozenset[Digit]) -> frozenset[Digit]:
-        """Digits, and what can be told from the numbers that they give as a whole."""
+        """Digits, and those that are determined by the whole numbers which they determine."""
         done: set[str] = set()
         while True:
             numbers = {digit.number for digit in found}
@@ -224,7 +226,7 @@ class Ownership:
             found = found.union(*(self.digits_of[number] for number in whole))
 
     def of(self, value: Expr) -> Digits:
-        """What can be told from an integer."""
+        """The digits that an integer determines."""
         if isinstance(value, Name):
             return self.known.get(value.name, NOTHING)
         if isinstance(value, Integer):
@@ -261,7 +263,8 @@ class Ownership:
         return 1
 
     def _of_index(self, index: Index) -> Digits:
-        """That of a sum, whose terms can be told from it if each is larger than all before it."""
+        """The digits that a sum determines: those of its terms, if each is larger than all before
+        it together."""
         found, span = frozenset[Digit](), 0
         terms = sorted(index.terms, key=lambda one: abs(one[1]))
         for term, factor in terms:
@@ -289,7 +292,7 @@ def _is_minimum(value: Expr) -> TypeGuard[Apply]:
 
 
 def _changed(of: Digits, operator: str, by: int) -> Digits:
-    """What can be told from an integer and a number together."""
+    """The digits that are determined by an integer combined with a number."""
     if operator in ("+", "-") or (operator == "*" and by):
         return Digits(of.found)
     if operator not in ("/", "%") or not of.alone or by <= 0:

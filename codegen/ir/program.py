@@ -113,7 +113,7 @@ class Program:
                 yield from self._arguments(part)
 
     def _arguments(self, call: Call | Apply) -> Iterator[Accessed]:
-        """Memory that a function is handed: any of it."""
+        """Accesses of a function to memory passed to it: to any of it."""
         for number, argument in enumerate(call.arguments):
             steps = call.intrinsic.steps if number == call.intrinsic.through else ()
             writes = any(isinstance(step, Step) and step.writes for step in steps)

@@ -1,8 +1,8 @@
-"""How far blocks can come that wait for each other by counters, while one of them stands still.
+"""How far blocks that wait for each other by counters can get while one of them is stopped.
 
-Counters only go up, so it does not matter in which order blocks go on: as long as any can, all come
-to the same places in the end. So what a block does happens before what another one does, in every
-execution of a launch, if the other one does not come there while the first stands still before it.
+Counters only go up, so the order in which blocks go on does not matter: as long as any block can go
+on, all reach the same statements in the end. So block A does something before block B does another
+thing, in every execution of a launch, if B does not get there while A is stopped before it.
 """
 
 from __future__ import annotations

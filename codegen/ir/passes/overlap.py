@@ -1,11 +1,11 @@
-"""What a thread does with memory while threads meet: loads that are on their way by then, and
-stores that the barrier of a cluster does not wait for.
+"""Overlaps memory accesses with barriers: loads that are under way by then, and stores that a
+cluster barrier does not wait for.
 
-What each iteration reads at a place of its own, such as the inputs of a step, is loaded where the
-iteration begins if it stands after a barrier, else by the iteration before; in blocks that work
-alone, where barriers are placed later, all by the iteration before. What it stores for
-nobody in the loop waits in registers until the barrier at its end was met, whose release would wait
-for the memory.
+Each iteration may read at an index of its own, such as the inputs of a step. Such a load moves to
+the begin of the iteration if it stands after a barrier, else into the iteration before. In blocks
+that work alone, where barriers are placed later, all move into the iteration before. A store that
+nothing in the loop reads waits in registers until after the barrier at the end: the release of that
+barrier would wait for the memory.
 
     for (turn ...)                                   for (turn ...)
       ...                                              x_ahead = x[turn * 128 + lane];
@@ -94,10 +94,11 @@ def load_ahead(
     named: Callable[[str], str],
     after_barrier: bool = False,
 ) -> tuple[list[Statement], For]:
-    """What comes before a loop, and the loop, whose iterations load buffers at places that only the
-    number of the iteration changes: what they read after a barrier where they begin, and what the
-    next one reads before its first barrier after their own first one. Where barriers are placed
-    later, all is taken to be read `after_barrier`, and is loaded by the iteration before."""
+    """The statements before a loop, and the loop with loads moved ahead: those at indices that only
+    the iteration number changes. What an iteration reads after a barrier is loaded at its begin.
+    What the next one reads before its first barrier is loaded after the first barrier of this one.
+    Where barriers are placed later, all reads count as `after_barrier`, and the iteration before
+    loads them."""
     walk = Walk(loop, types, threads, named, loop.variable, after_barrier=after_barrier)
     walk.once()
     walk.name_sites(MOST_AHEAD, "ahead")
@@ -165,8 +166,8 @@ def _load_next(
 
 
 def _in_any_iteration(site: Site, iteration: str) -> bool:
-    """Whether all iterations come to a load, or none: where the first one does not, its place there
-    may lie outside."""
+    """Whether all iterations reach a load, or none: if the first one does not, its index there may
+    be out of bounds."""
     guarding = (*site.conditions, *(bound.value for bound in site.bounds))
     return all(iteration not in names(one) for one in guarding)
 

@@ -52,7 +52,7 @@ from fusionstitch.codegen.ir.statements import (
 from fusionstitch.codegen.ir.types import INT, LONG, Raw, Record, Scalar, Type, VectorOf
 from fusionstitch.codegen.ir.walk import NODES, declared, every, names
 
-#: The integers of places in large arrays.
+#: The integers that index large arrays.
 
 
 class Walk:

@@ -1,14 +1,15 @@
-"""Elements one after the other that a thread reads or writes one by one, moved at once.
+"""Neighboring elements that a thread reads or writes one by one become vector accesses.
 
     const float left = boxes[row * 4];          const auto box = fs_load_vec<float, 4>(boxes + ...);
     const float top = boxes[row * 4 + 1];  ->   const float left = box[0];
     ...                                         const float top = box[1]; ...
 
-So lie the fields of boxes, pairs that are rotated, and the states of many systems. Loops over the
-elements of a value move vectors as they are lowered (`lower/access.py`); here each thread has all
-fields of one place. A read moves up to the first of its vector, and only inputs are read so, which
-hold still; a write moves down to the last, and only what the kernel never reads is written so.
-What all threads of a warp read alike comes in as few sectors one by one, and stays as it is.
+The fields of boxes lie so, as do pairs that are rotated and the states of many systems. Loops over
+the elements of a value become vector accesses as they are lowered (`lower/access.py`); here each
+thread has all fields of one record. A read moves up to the first one of its vector; only inputs
+that nothing writes are read so. A write moves down to the last one; only buffers that the kernel
+never reads are written so. What all threads of a warp read alike takes as few sectors one by one,
+and stays as it is.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class _Vector:
 
 @dataclass(eq=False)
 class _Gatherer:
-    """`inputs` that nobody writes, `outputs` that nobody reads, variables that are `changing` and
+    """`inputs` that nothing writes, `outputs` that nothing reads, variables that are `changing` and
     those `of_threads`, and the identifiers in use."""
 
     inputs: Mapping[str, Buffer]
@@ -251,7 +252,7 @@ class _Gatherer:
                 instead[vector.last].append(store)
         return [new for at, one in enumerate(run) for new in instead.get(at, (one,))]
 
-    # ---- places ------------------------------------------------------------------------
+    # ---- addresses ---------------------------------------------------------------------
 
     def settled(self, at: Expr) -> Index | None:
         """An address that is the same wherever it is spelled so."""
@@ -260,7 +261,7 @@ class _Gatherer:
         return at.index
 
     def differs(self, index: Index) -> bool:
-        """Whether threads of one warp have different places."""
+        """Whether threads of one warp have different indices."""
         return any(self._differs(term) for term, _ in index.terms)
 
     def _differs(self, term: Term) -> bool:
@@ -279,8 +280,8 @@ def _may_leave(one: Statement) -> bool:
 
 
 def _always_read(one: Statement) -> Iterator[tuple[Expr, Load]]:
-    """What a statement reads of memory whatever the data is: the node that a vector's element takes
-    the place of, and the load in it."""
+    """What a statement reads of memory whatever the data is: the node that a vector's element may
+    replace, and the load in it."""
     if not isinstance(one, (Let, Assign, Store)):
         return
     todo = parts(one)
@@ -298,7 +299,7 @@ def _always_read(one: Statement) -> Iterator[tuple[Expr, Load]]:
 
 
 def _reads(node: Any) -> bool:
-    """Whether a node is a load that an element of a vector can take the place of."""
+    """Whether a node is a load that an element of a vector can replace."""
     if isinstance(node, Load):
         return True
     return (

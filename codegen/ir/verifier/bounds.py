@@ -57,8 +57,8 @@ def check(kernel: Lowered) -> None:
 
 
 class _Walk(Visitor):
-    """Walks statements with what is known of arrays, and of variables: their ranges, and whether a
-    condition asks for them."""
+    """Walks statements with the sizes of arrays and, for variables, their ranges and whether a
+    condition checks them."""
 
     def __init__(self, sizes: Mapping[str, int]):
         self.sizes = dict(sizes)
@@ -162,7 +162,7 @@ class _Walk(Visitor):
             raise Fault(f"{buffer} has {size} elements, and {element} is accessed", at)
 
     def _is_checked(self, used: Sequence[str]) -> bool:
-        """Whether a condition around asks for a variable, or for what it was computed from."""
+        """Whether an enclosing condition checks a variable, or one that it was computed from."""
         return any(name in checked for name in self._origins(used) for checked in self.checked)
 
     def _origins(self, used: Sequence[str]) -> Iterator[str]:
@@ -193,8 +193,8 @@ class _Walk(Visitor):
         return None
 
     def interval(self, index: Index) -> Range:
-        """The least and the greatest value of an index, by what is known of its variables where
-        that is more than what they are said to hold."""
+        """The least and the greatest value of an index, by the known ranges of its variables where
+        these are narrower than their declared ones."""
         low = high = index.const
         for term, coefficient in index.terms:
             ends = [coefficient * end for end in self.term(term)]
