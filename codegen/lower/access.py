@@ -1,4 +1,4 @@
-"""Places and memory: where a nest is, and how it reads and writes values there."""
+"""Where a nest is, and how it reads and writes memory there."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ from fusionstitch.hlo.graph import Op
 
 @dataclass(frozen=True)
 class Site:
-    """Where a nest stands: in `kernel`, inside the tile of `group` that the C variable
-    `tile` numbers; names of arrays in shared memory, and the variable that holds how many grid
-    points the group has ('' if that is known)."""
+    """Where a nest stands: in `kernel`, inside the tile of `group` that the C variable `tile`
+    numbers. Also the names of arrays in shared memory, and the variable that holds the number of
+    the group's grid points ('' if that is known)."""
 
     kernel: Context
     group: GroupPlan
@@ -95,7 +95,7 @@ class Access:
         self.digits = Digits(group.group, self.nest, group.points)
         #: whether the rows are walked from the last one on
         self.backward = group.backward and bool(self.nest.with_role(Role.CARRY))
-        #: what the variables are called in which places were decided (codegen/schedule/walk.py)
+        #: the names of the variables in which indices were decided (codegen/schedule/walk.py)
         self.names = {TILE: site.tile}
         self.vector: Vector | None = None
         self.pending: list[StoreVector] = []
@@ -247,8 +247,8 @@ class Access:
         return Located(self._buffer(buffer), linearize(index, op.dims)) if buffer else None
 
     def _buffer(self, name: str) -> Expr:
-        """The buffer of that name, as elements are read from it: compilers are told how those of
-        register tiles are aligned, but for a vector of a streamed one."""
+        """The buffer of that name, as elements are read from it. For register tiles its alignment
+        is declared to the compiler, except for a vector of a streamed tile."""
         tile = self.plan.tile
         if tile is None or (tile.columns and self.vector is not None):
             return Name(name)
@@ -261,8 +261,8 @@ class Access:
         return as_computed(op, found or Load(self._buffer(buffer), Integer(address)))
 
     def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
-        """Where the vectors begin that `addresses` run through, and the place in them; `addresses`
-        and 0 if not all of them do."""
+        """The begins of the vectors that `addresses` run through, and the index in them;
+        `addresses` and 0 if not all run through vectors."""
         bases = [self.vector_base(address) for address in addresses]
         found = [base for base in bases if base is not None]
         if self.vector is None or len(found) < len(bases):
@@ -275,7 +275,7 @@ class Access:
         if vector is None or self.writer.pinned_depth > vector.depth:
             return None
         base = vector.base(address)
-        # a place that the data decides may be known only inside the loop
+        # an index that the data decides may be known only inside the loop
         if base is None or any(depth_of[v.name] > vector.depth for v in base.variables):
             return None
         return base

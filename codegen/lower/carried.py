@@ -27,8 +27,8 @@ def start_carrying(sweeps: Sweeps, stage: Stage) -> None:
 
 @contextmanager
 def live_columns(sweeps: Sweeps, loop: RowLoop) -> Iterator[None]:
-    """Where no thread has several columns, asks whether this one has any: around the rows, not
-    in each of them, so that loads of several rows can be under way."""
+    """Where no thread has several columns, checks whether this one has any. The check is around the
+    loop over rows, not in each row, so that loads of several rows can be under way."""
     sweeps.name_unit()
     units, column = sweeps.plan.inner // sweeps.width, render(sweeps.unit)
     sweeps.name_lane(loop.lane)

@@ -68,7 +68,7 @@ class Context:
     anonymous: bool = False
     #: the number of the block among those that share the tiles
     worker: Expr = BLOCK
-    #: what values at indices read, as far as pads have asked
+    #: what values at indices read, as far as pads needed it
     inlined: dict[tuple[int, Indices], int] = field(default_factory=dict)
 
     def label(self, op: Op) -> str:
@@ -81,7 +81,7 @@ class Context:
 
 
 def describe(op: Op) -> str:
-    """One line about an op for a comment: its name, type, and place in the user's program."""
+    """One line about an op for a comment: its name, type, and line in the user's program."""
     where = op.source.op_name
     if op.source.file:
         where = f"{where} ({op.source.file.rsplit('/', 1)[-1]}:{op.source.line})".strip()

@@ -43,7 +43,7 @@ def bind_read_column(rows: TileRows, index: Index) -> None:
 
 
 def part_index(rows: TileRows, other: Index) -> Index:
-    """The place in an operand's part of the current summed element of a row or column."""
+    """The index of the current summed element of a row or column in an operand's part."""
     if other == rows.row:
         return rows.near * rows.tile.rows + rows.row
     return other * rows.tile.run + rows.near

@@ -1,8 +1,8 @@
 """Dots on tensor cores (device functions: cuda/mma.cuh).
 
-A warp holds 16 rows. Lane 4 g + t holds of the rows g and g + 8 the columns 2 t and 2 t + 1 of
-every 8: what the instruction leaves there, and, with the summed indices of a dot along the columns
-taken in that order, what the next one wants there. So scores stay where they are.
+A warp holds 16 rows. Lane 4 g + t holds columns 2 t and 2 t + 1 of every 8, of rows g and g + 8.
+That is what the instruction leaves there. It is also what the next one needs there, if a dot along
+the columns takes its summed indices in that order. So scores stay where they are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values that are known by name, and what is asked of memory for the others."""
+"""Values that are known by name, and how the others are read from memory."""
 
 from __future__ import annotations
 
@@ -43,13 +43,12 @@ class Sources(Protocol):
         """What lies `address` elements after the pointer `start`, known from `depth` on."""
 
     def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
-        """Where the vectors begin that `addresses` run through, and the place in them; `addresses`
-        and 0 if not all of them do."""
+        """The begins of the vectors that `addresses` run through, and the index in them;
+        `addresses` and 0 if not all run through vectors."""
 
 
 class Elementwise:
-    """The part of `Sources` that is about places in buffers, of those that read elements one by
-    one."""
+    """The part of `Sources` about addresses in buffers, for those that read elements one by one."""
 
     owned: frozenset[int] = frozenset()
 

@@ -67,13 +67,13 @@ class Nearest:
         if below & ~there or any(i.fetched for i in nearest):  # it may be more elsewhere
             besides = self._inlined(source, nearest)
             if besides is None or besides & ~there:
-                return None  # nobody would have what is read besides
+                return None  # nothing else would have what is read
         return tuple(self._clamped(i, *ends[i]) if i in ends else i for i in read.index)
 
     def _inlined(self, op: Op, index: Indices) -> int | None:
-        """The ids, as a bitset, of what is read where an op is computed, as far as no loop of its
-        own gives it; None where that is too much to look at: pads of pads, as scans by halves have,
-        are read at twice as many places with each of them."""
+        """The ids, as a bitset, of what is read where an op is computed, except what a loop of its
+        own gives. None where that is too much to look at: pads of pads, as in scans by halves, are
+        read at twice as many indices with each pad."""
         found, seen = self.found, len(self.found)
         waiting: list[tuple[Op, Indices, list[tuple[Op, Indices]] | None]] = [(op, index, None)]
         while waiting:

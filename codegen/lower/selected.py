@@ -108,8 +108,8 @@ class Selection:
                 yield guards, located
 
     def _there(self, index: Index, narrow: bool) -> bool:
-        """Whether the integers that an index depends on can be read whatever else holds: where
-        places are narrowed none can."""
+        """Whether the integers that an index depends on can be read unconditionally. None can where
+        indices are narrowed."""
 
         def one(fetched: Fetched) -> bool:
             if fetched.name:

@@ -70,7 +70,7 @@ class Sweeps:
         self.label, self.int, self.names = access.label, access.int, access.names
         self.block, self.cluster = site.kernel.plan.block, site.kernel.plan.cluster
         self.width = self.walk.width
-        #: the element of a vector, the thread's place along the row in vectors, and whether its
+        #: the element of a vector, the thread's position along the row in vectors, and whether its
         #: only one is known to exist
         self.element = self.unit = Index()
         self.opened = False
@@ -82,11 +82,11 @@ class Sweeps:
         #: whether this thread's row is its own, and whether it is the first of its team
         self.live: Expr | None = None
         self.first: Expr | None = None
-        #: the variable that holds the thread's place in its team, '' if it is alone
+        #: the variable that holds the thread's number in its team, '' if it is alone
         self.lane = ""
 
     def name_lane(self, lane: Expr | None) -> None:
-        """Names the thread's place in its team, once."""
+        """Names the thread's number in its team, once."""
         if lane and not self.lane:
             self.lane = self.writer.name("lane")
             self.writer.let(INT, self.lane, lane)
@@ -106,7 +106,7 @@ class Sweeps:
         sweep = [s for s in stages if self.nest.role[s] is not Role.ROW]
         if not sweep:
             return
-        # the other threads wait for the sums of a row, nobody for those of its columns
+        # other threads wait for the sums of a row, but none for those of its columns
         sweep.sort(key=lambda s: self.nest.role[s] is Role.CARRY)
         totals: dict[Stage, str] = {}
         for stage in sweep:
@@ -152,7 +152,7 @@ class Sweeps:
                 body(None)
 
     def name_unit(self) -> None:
-        """Names the thread's place along the row, once."""
+        """Names the thread's position along the row, once."""
         if self.plan.inner > 1 and not self.unit.terms:
             name = self.writer.name("column")
             self.unit = variable(name, self.plan.inner // self.width)
@@ -193,7 +193,7 @@ class Sweeps:
                     self.writer.add(Assign(Element(Name(name), where), value))
 
     def register_index(self, step: Expr | None) -> Expr:
-        """The place in a register array of the current element."""
+        """The index of the current element in a register array."""
         if not self.element.terms:
             return step or Number("0")
         if not step or step == Number("0"):

@@ -1,9 +1,9 @@
 """The rows of a register tile: a team of lanes works on several of them at once.
 
-Row by row the order is that of other nests (nest.py), but every statement of a row stands in an
-unrolled loop over the tile's rows, and what does not depend on the row moves out of it: an operand
-is read once for all of them. Values of a row are arrays over the tile's rows, values of an element
-arrays over rows and steps; unrolled, both are registers.
+The order is that of other nests (nest.py), but every statement of a row stands in an unrolled loop
+over the tile's rows. What does not depend on the row moves out of it: an operand is read once for
+all of them. Values per row are arrays over the tile's rows, values per element are arrays over rows
+and steps. Once unrolled, both are registers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TileRows:
         self.unit = self.row = self.row_name = Index()
         #: the column: its step, which of a lane's in that, and the block of a streamed row
         self.column = self.step = self.pair = self.column_block = Index()
-        #: the thread's place in its row, and its group of lanes on tensor cores
+        #: the thread's number in its row, and its group of lanes on tensor cores
         self.lane = ""
         self.member = self.four = Index()
         #: the part of the summed elements that a thread walks
@@ -93,7 +93,7 @@ class TileRows:
         return Name(thread), threads
 
     def bind_lanes(self, lane: Expr | None) -> None:
-        """Declares the thread's place in its row, and which of its warp's rows that is."""
+        """Declares the thread's number in its row, and which of its warp's rows that is."""
         if not lane:
             return
         lanes, tensor = self.tile.lanes, self.tile.tensor
@@ -256,6 +256,6 @@ class TileRows:
         return free
 
     def is_stored(self, stage: Stage) -> bool:
-        """Whether a stage's value has a place in memory."""
+        """Whether a stage's value is stored in memory."""
         memory = self.access.memory
         return bool(self.access.stores(stage) or stage.cuts or stage in memory.shared)

@@ -59,11 +59,11 @@ from fusionstitch.hlo.graph import UNSIGNED, Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: What gives a value after it has been sent each value that it asks for.
+#: A generator that yields the values it needs, is sent each of them, and returns its own.
 Task = Generator[tuple[Op, Indices], Any, AtDepth]
-#: Values that are computed for one at most, those included that it is made of; what only moves them
-#: takes no text. An op inlined at many places is written at each: a scan over 50 elements by halves
-#: has 90 ops and thousands of values, whose text takes compilers as long as that of as many ops
+#: Most values that are computed for one, including those that it is made of; what only moves them
+#: takes no text. An op inlined at many indices is written at each. A scan over 50 elements by
+#: halves has 90 ops and thousands of values, and takes compilers as long as that many ops
 #: (`MOST_OPS` of codegen/decisions.py).
 MOST_VALUES = 2000
 TOO_LONG = f"Its text of more than {MOST_VALUES} values would take too long to compile: split it."
@@ -293,7 +293,7 @@ class Values:
         return Name(name), writer.depth
 
     def _padded(self, op: Op, index: Indices, guards: tuple[Guard, ...], inside: Indices) -> Task:
-        """A value that most indices have: all read it, at the nearest place where it is, since
+        """A value that most indices have. All read it, at the nearest index that has it, since
         loads in branches would wait for each other."""
         value, depth = yield op.operands[0], inside
         padding, known = yield op.operands[1], ()

@@ -58,7 +58,7 @@ def _threads(attrs: tuple[Attr, ...]) -> list[list[tuple[Level, int | None]]]:
 
 
 def _marked(required: Schedule, found: Schedule, flat: bool) -> bool:
-    """Whether a line has the marks that it asks for; the paper has S alone."""
+    """Whether a line has the marks that the template requires; the paper has S alone."""
     if flat and not required.registers and not required.whole:
         return required.shared == found.shared
     return required.marks == found.marks

@@ -131,8 +131,8 @@ def holds_rows_and_sums(group: Group, nest: Nest) -> bool:
 def _alternating(
     phases: Sequence[Iterable[GroupPlan]], device: Device
 ) -> Iterator[Iterable[GroupPlan]]:
-    """The phases, with the walk turned around where an earlier one went through the same large
-    input: what it read last is still in L2."""
+    """The phases, with walks reversed where an earlier phase went through the same large input:
+    what it read last is still in L2."""
     latest: dict[int, bool] = {}
     for phase in phases:
         read: dict[int, bool] = {}

@@ -24,10 +24,10 @@ from fusionstitch.hlo.graph import ITEM_BYTES, Graph
 ROW_BYTES = 128
 #: The smallest block of a cluster, and the elements of a row that each of its threads has at least.
 LEAST_CLUSTER_BLOCK, LEAST_ELEMENTS = 128, 16
-#: Blocks of clusters that each multiprocessor needs so that some work while others wait, and the
-#: share of the device's threads that make rows worth sharing which are too few for a block each. On
-#: an H200 softmax of 64 rows of 131072 bf16 took 13.2 us, 15.9 with its sums split after a grid
-#: barrier (XLA 26.5); of 32 rows of 65536 f32 10.0 and 9.3 us (XLA 13.0).
+#: Blocks of clusters that each multiprocessor needs so that some work while others wait. Then the
+#: share of the device's threads from which on rows are worth sharing, where they are too few for a
+#: block each. On an H200 softmax of 64 rows of 131072 bf16 took 13.2 us, 15.9 with its sums split
+#: after a grid barrier (XLA 26.5); of 32 rows of 65536 f32 10.0 and 9.3 us (XLA 13.0).
 LEAST_BLOCKS_PER_SM, FILLED = 3, 0.75
 
 

@@ -62,10 +62,10 @@ SCANNING_BLOCKS = 4
 PAIRED_TEAM, FILLING_THREADS = 16, 1024
 #: Blocks that sum columns per multiprocessor.
 CARRIERS_PER_SM = 2
-#: Elements of a row from which on a block keeps it in most of the registers of an SM: too few
-#: blocks are left to hide each other's latency, so that each walks several rows, where it has
-#: registers for bytes of two. On an H200 softmax took 145 us so for 4096 rows of 32768 bf16, 163 a
-#: block a row; 288 and 262 for f32, of which only one fits; 162 and 134 for rows of 16384 bf16.
+#: Elements of a row from which on it takes most of the registers of an SM. Too few blocks are then
+#: left to hide each other's latency, so each walks several rows, if it has registers for the bytes
+#: of two. On an H200 softmax took 145 us so for 4096 rows of 32768 bf16, 163 a block a row; 288 and
+#: 262 for f32, of which only one fits; 162 and 134 for rows of 16384 bf16.
 FULL_ROW, TWO_ROWS_BYTES = 16_384, 1 << 17
 #: Share of the resident blocks that must have work for blocks to stay and walk several rows each.
 PERSISTENT_SHARE = 0.9

@@ -37,7 +37,7 @@ def follow(template: Template, graph: Graph, stream: Stream, device: Device) -> 
 
 
 def launch_of(template: Template, device: Device) -> Launch:
-    """The block and cluster that a template asks for, or the defaults."""
+    """The block and cluster of a template, or the defaults."""
     launch = Launch(template.cta_size, template.cluster or 1)
     most = device.max_threads_per_block
     if launch.block % 32 or launch.block > most:

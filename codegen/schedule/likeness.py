@@ -183,4 +183,6 @@ def _frame(index: Index) -> Hashable:
 def _part(term: Term) -> Hashable:
     if isinstance(term, (Quotient, Remainder)):
         return type(term), _frame(term.base)
-    return term.name  # places that the data decides have none yet: they are looked at by themselves
+    return (
+        term.name
+    )  # indices that the data decides have no name yet: they are compared by themselves

@@ -1,9 +1,9 @@
 """The loops of a template: their rows, teams and register tiles.
 
-The levels of the attrs say which axes are rows and which lie along a row, as soon as it is known
-how many threads share one: for a thread that has a row alone rows are CTA and what lies along them
-THREAD, for a part of the block WARP and CTA, for all of it THREAD and CTA, and where rows lie along
-the lanes CTA and WARP.
+Once it is known how many threads share a row, the levels of the attrs say which axes are rows and
+which lie along a row. For one thread per row, rows are CTA and axes along them THREAD. For a part
+of the block they are WARP and CTA, for the whole block THREAD and CTA. Where rows lie along the
+lanes they are CTA and WARP.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def nest_of(
     launch: Launch,
     stream: Stream,
 ) -> tuple[Group, Nest]:
-    """The nest of a loop: rows and what lies along them from the attrs of its first stage; and the
-    group, which holds a tile if the loop is that of a lone dot, or a stream."""
+    """The nest of a loop, with its rows and inner axes from the attrs of its first stage, and the
+    group. The group gets the axes of the tile if the loop is that of a lone dot, or a stream."""
     first = stages[0]
     rows, inner = _axes(loop, first, group, levels[first], teams, launch.block)
     if loop.stream:

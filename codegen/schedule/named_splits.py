@@ -20,7 +20,7 @@ def named(graph: Graph, splits: Splits) -> tuple[tuple[str, int], ...]:
 
 
 def requested_splits(graph: Graph, requested: Sequence[tuple[str, int]]) -> Splits:
-    """The splits that a template asks for. Raises CodegenError for what cannot be split so."""
+    """The splits that a template requests. Raises CodegenError for what cannot be split so."""
     names = (*labels(graph).items(), *numbered_labels(graph).items())
     ops = {name: graph.ops[i] for i, name in names}
     found: dict[int, Split] = {}

@@ -1,4 +1,4 @@
-"""The text of a template, read. Errors name the place and what was expected there."""
+"""Reads the text of a template. Errors name the line and column, and what was expected there."""
 
 from __future__ import annotations
 

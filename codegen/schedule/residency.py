@@ -35,9 +35,9 @@ def made_resident(
     blocks: int | None = None,
     per_sm: int | None = None,
 ) -> KernelPlan:
-    """`plan` with as many blocks as are asked for, and as its launch bounds count on per
-    multiprocessor. By default these are no more than a cooperative launch can have on the device at
-    once. Raises CodegenError for more than there is work or room for."""
+    """`plan` with the requested number of blocks, and of blocks per multiprocessor in its launch
+    bounds. By default these are no more than a cooperative launch can have resident. Raises
+    CodegenError for more than have work, or than can be resident."""
     default = _by_default(plan, shared_bytes, device)
     bounds = default.blocks_per_sm if per_sm is None else per_sm
     if per_sm is not None:
@@ -116,11 +116,10 @@ def _is_persistent(plan: GroupPlan, block: int) -> bool:
 
 
 def _tiled_per_sm(plan: KernelPlan, shared_bytes: int, device: Device) -> int:
-    """Blocks per multiprocessor that leave register tiles what they hold and little more: with
-    many blocks to come, more of them at once hide what a few wait for. Of few blocks of lone dots
-    no more are asked for than there are: with the registers of the others the compiler puts more
-    loads under way; 784 summed elements took 4.0 instead of 5.5 us so on an H200. 0 asks for
-    nothing."""
+    """Blocks per multiprocessor that leave register tiles the registers they need and little more:
+    if there are many blocks, more resident ones hide each other's latency. For few blocks of lone
+    dots it is no more than there are. The compiler uses the registers of the missing ones for more
+    loads under way: 784 summed elements took 4.0 instead of 5.5 us so on an H200. 0: no request."""
     tiled = [group for group in plan.groups if any(nest.tile for nest in group.nests)]
     if not tiled:
         return 0

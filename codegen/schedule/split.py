@@ -3,10 +3,10 @@
     reduce(x[N, C], 0)  ->  reduce(reduce(reshape(x, [P, N / P, C]), 1), 0)
     dot(x[N], y[N])     ->  reduce(dot(reshape(x, [P, N / P]), reshape(y, [P, N / P])), 0)
 
-The first part spreads over P times as many blocks, the second sums P partials after a grid
-barrier. When P does not divide N, x is padded with the reducer's identity; inside a kernel
-neither the pad nor the reshape moves anything. Where P is more than the first of several summed
-dims has, those are taken as one. Shorter sums also round less.
+The first part spreads over P times as many blocks, the second sums P partials after a grid barrier.
+When P does not divide N, x is padded with the reducer's identity; inside a kernel neither the pad
+nor the reshape moves anything. Where P exceeds the extent of the first of several summed dims,
+those are taken as one. Shorter sums also round less.
 """
 
 from __future__ import annotations
@@ -241,9 +241,9 @@ def _extents(op: Op) -> list[int]:
 
 
 def _nested(count: int, extents: Sequence[int]) -> int:
-    """At most `count` parts; beyond the first of the extents, so many that a part holds whole
-    indices of the later dims, as loops over those dims stay loops over them: unless that leaves
-    more than half of the device idle, as where an extent is prime."""
+    """At most `count` parts. Beyond the first of the extents, their number is such that a part
+    holds whole indices of the later dims, so that loops over those dims stay as they are. The
+    exception is where that leaves more than half of the device idle, as for a prime extent."""
     if count <= extents[0]:
         return count
     whole = 1

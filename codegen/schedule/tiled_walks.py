@@ -125,12 +125,13 @@ def _is_narrow(group: GroupPlan, nest: NestPlan, tile: Tile, stored: Set[Stage])
     return all(c_type(s.op.dtype).bytes == 2 or nest.nest.role[s] is Role.REDUCE for s in own)
 
 
-# ---- values kept from sweep to sweep -------------------------------------------------------------
+# ---- values that stay from sweep to sweep
+# -------------------------------------------------------------
 
 
 def _live(group: GroupPlan, nest: NestPlan, tile: Tile, stored: Set[Stage]) -> Iterator[Live]:
     """Elements that a sweep computes and a later one needs: the last values that the two have in
-    common, as far as there is room in each sweep. The dots' own stay in registers anyway."""
+    common, as far as each sweep has registers left. Those of dots stay in registers anyway."""
     streamed = tile.kind is Kind.STREAM
     if not streamed and (tile.shares > 1 or tile.lot > 1):
         return  # all elements are walked at once
@@ -219,8 +220,8 @@ def swept(nest: Nest) -> list[Stage]:
 def reached(
     op: Op, index: Indices, inner: Indices, whole: Container[int]
 ) -> Iterator[tuple[Key, Key | None]]:
-    """Every value that a stage of `op` computes or reads, with what asks for it (None: the stage);
-    those of ops that are computed once, `whole`, are read."""
+    """Every value that a stage of `op` computes or reads, with the value that reads it (None: the
+    stage). Values of ops that are computed once, `whole`, are read."""
     seen: set[Key] = set()
     todo: list[tuple[Key, Key | None]] = [(read, None) for read in body_reads(op, index, inner)]
     while todo:

@@ -19,18 +19,14 @@ MOST_TEAMS = 8
 class Tuning:
     """Schedule choices that replace the defaults of `schedule.py`; None keeps a default.
 
-    block          threads per block
-    team           threads that share a row
-    columns        columns that lie along the lanes where the summed dim is not the minor-most
-    tile           factor on the grid points of a tile
-    parts          factor on the parts of a split reduction; 0 splits none
-    vector_bytes   widest access of a thread
-    row_registers  registers per thread that hold a row from sweep to sweep
-    blocks_per_sm  blocks that launch bounds, and a cooperative grid, count on per multiprocessor
-    cluster        blocks that share a row, 1 for none
-    merge          False gives every loop a phase of its own instead of merging loops into blocks
-    halo           elements of a tile with a halo along each stencil axis; none for no such tiles
-    once           True computes once what a loop reads at several places, if that takes less
+    block threads per block team threads that share a row columns columns that lie along the lanes
+    where the summed dim is not the minor-most tile factor on the grid points of a tile parts factor
+    on the parts of a split reduction; 0 splits none vector_bytes widest access of a thread
+    row_registers registers per thread that hold a row from sweep to sweep blocks_per_sm blocks that
+    launch bounds, and a cooperative grid, count on per multiprocessor cluster blocks that share a
+    row, 1 for none merge False gives every loop a phase of its own instead of merging loops into
+    blocks halo elements of a tile with a halo along each stencil axis; none for no such tiles once
+    True computes once what a loop reads at several indices, if that takes less
 
     A choice that does not fit a loop (a team longer than the block, say) leaves that loop as it is.
     """

@@ -1,6 +1,6 @@
 """How a thread goes along the rows of a nest: decided before anything is lowered.
 
-Places are given in variables of their own, those of `WHERE`, for which lowering puts its own.
+Indices are given in the variables of `WHERE`, which lowering replaces by its own.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Walk:
-    """What a thread does at a time, and what it keeps.
+    """What a thread does at a time, and what stays in its registers.
 
     width    elements per access; `vectors` of them are a thread's part of a row
     unrolled the walk along a row is written out vector by vector, so that registers can hold them

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.loops.nests import CACHE_STEPS, Role
-from fusionstitch.codegen.schedule.keeping import Somewhere, first_common
 from fusionstitch.codegen.schedule.prefetch import late_inputs
 from fusionstitch.codegen.schedule.registers import row_registers, words_of
 from fusionstitch.codegen.schedule.runs import run_of
@@ -18,14 +17,15 @@ from fusionstitch.codegen.schedule.schedule import (
     NestPlan,
     Teams,
 )
+from fusionstitch.codegen.schedule.sweep_uses import Somewhere, first_common
 from fusionstitch.codegen.schedule.tiled_walks import tiled_walk
 from fusionstitch.codegen.schedule.walk import ONE_BY_ONE, ROW, Live, RowInput, Walk
 from fusionstitch.codegen.schedule.widths import vector_width
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
-#: Loads of a thread under way at once where it sums columns from row to row; steps of a team along
-#: its row that are unrolled together, at most, loads of all of these, and steps so few that the
-#: compiler may choose.
+#: Loads of a thread under way at once where it sums columns from row to row. Then, for a team along
+#: its row: the most steps that are unrolled together, the most loads of all of these, and the
+#: number of steps up to which the compiler may choose.
 ROW_LOADS, STEPS, STEP_LOADS, FEW_STEPS = 8, 16, 32, 4
 
 
@@ -142,8 +142,8 @@ def _row_inputs(here: Somewhere, elements: int, registers: int) -> tuple[tuple[R
 def _rows_at_once(
     inputs: Sequence[tuple[Op, Index]], elements: int, vectors: int, registers: int
 ) -> int:
-    """Rows of a loop that only sums: as many as memory wants loads of under way and registers can
-    hold."""
+    """Rows of a loop that only sums: as many as fill memory with loads under way and fit in
+    registers."""
     words = sum(elements * ITEM_BYTES[op.dtype] // 4 for op, _ in inputs)
     most = min(ROW_LOADS // max(1, vectors * len(inputs)), registers // max(1, words))
     return 1 << max(1, most).bit_length() - 1

@@ -42,7 +42,7 @@ def vector_width(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Se
 
 
 def _moves_with(stage: Stage, index: Indices) -> bool:
-    """Whether a stage's neighbouring elements, along its last axis, read at different places."""
+    """Whether a stage's neighboring elements along its last axis read at different indices."""
     last = next((i for i in reversed((*stage.dims, *stage.inner)) if i.terms), Index())
     return any(last.variables & i.variables for i in index)
 

@@ -56,7 +56,7 @@ class Somewhere:
 
     @property
     def shares(self) -> bool:
-        """Whether two sweeps want the same value."""
+        """Whether two sweeps use the same value."""
         return self._may_share() and any(len(levels) > 1 for levels in self.levels_of.values())
 
     def _may_share(self) -> bool:
@@ -76,7 +76,7 @@ class Somewhere:
         return self.column.variables
 
     def along(self, at: Indices) -> bool:
-        """Whether a place changes along the row."""
+        """Whether an index changes along the row."""
         return any(not self._moving.isdisjoint(i.variables) for i in at)
 
     def body(self, stage: Stage) -> list[Key]:
@@ -87,7 +87,8 @@ class Somewhere:
         return found.copy()
 
     def below(self, key: Key) -> list[Key]:
-        """What a value reads that is computed where it is wanted; several walks ask for it."""
+        """What a value reads that is computed where it is used. Cached, since several walks need
+        it."""
         found = self._below.get(key)
         if found is None:
             found = self._below[key] = inlined_reads(*key)
@@ -95,7 +96,7 @@ class Somewhere:
 
     @functools.cached_property
     def levels_of(self) -> dict[Key, set[int]]:
-        """All values that lie along the row, by the levels of the sweeps that want them."""
+        """All values that lie along the row, with the levels of the sweeps that use them."""
         found: dict[Key, set[int]] = {}
         for stage in self.stages:
             level = self.nest.nest.level[stage]
@@ -120,7 +121,7 @@ class Somewhere:
         return {key: of for key, of in loaded if in_range(*key)}
 
     def is_computed(self, op: Op) -> bool:
-        """Whether a value is computed wherever it is wanted."""
+        """Whether a value is computed wherever it is used."""
         return op.opcode != "parameter" and op.id not in self.whole
 
     def _gives(self, stage: Stage) -> bool:
@@ -130,7 +131,7 @@ class Somewhere:
     def base(self, op: Op, at: Indices) -> Index | None:
         """Where the vector around an element of an input starts, if it is read as one."""
         if op.opcode != "parameter" or self.width == 1 or any(i.fetched for i in at):
-            return None  # a place that the data decides is known only inside the loop
+            return None  # an index that the data decides is known only inside the loop
         if not in_range(op, at):
             return None
         return aligned_base(linearize(at, op.dims), Var(ELEMENT, self.width), self.width)
@@ -161,7 +162,7 @@ class Somewhere:
         return tuple(found)
 
     def _ready(self, fetched: Fetched) -> bool:
-        """Whether inputs alone decide a place."""
+        """Whether an index depends on inputs alone."""
         if fetched.op.opcode == "parameter":
             return True
         if fetched.op.id in self.whole or kind_of(fetched.op.opcode) in (Kind.REDUCTION, Kind.DOT):
