@@ -20,8 +20,8 @@ def followed(lowered: Lowered) -> Program:
 
 
 def block_steps(program: Program, phases: Mapping[Position, int]) -> tuple[tuple[Step, ...], ...]:
-    """The steps of each block, by the places at which phases end; none where a kernel does not say
-    at which counters blocks arrive and wait, which no verified kernel does."""
+    """The steps of each block; `phases` has the positions at which phases end. Empty where it is
+    unknown at which counters blocks arrive and wait, which no verified kernel has."""
     numbers: dict[Counter, int] = {}
     found = []
     for block in range(program.kernel.grid):

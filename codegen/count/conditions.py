@@ -18,7 +18,7 @@ SHORT = 64
 
 @dataclass(frozen=True, eq=False)
 class Chance:
-    """A condition, or a weight, that is asked at points only."""
+    """A condition, or a weight, that is evaluated at points only."""
 
     weigh: Callable[[Points], Array]
 
@@ -44,7 +44,7 @@ def both(conditions: Iterable[Condition]) -> Condition:
 
 
 def chance_of(condition: Condition) -> Chance:
-    """A condition as one that is asked at points."""
+    """A condition as one that is evaluated at points."""
     if isinstance(condition, Chance):
         return condition
     assert isinstance(condition, Factor)

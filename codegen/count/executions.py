@@ -86,7 +86,7 @@ class Executions:
         return Executions(self.axes, self.factors, self.times, chances)
 
     def along(self, axis: Axis) -> Executions:
-        """Each of them once for every place of one more axis."""
+        """Each of them once for every index of one more axis."""
         return Executions((*self.axes, axis), self.factors, self.times, self.chances)
 
     def repeated(self, times: int) -> Executions:

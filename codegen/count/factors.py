@@ -18,7 +18,7 @@ import numpy as np
 
 from fusionstitch.codegen.count.axes import MOST, Array, Axes, Axis, spread, union
 
-#: Points at which conditions are asked that have too many combinations.
+#: Points at which conditions with too many combinations are evaluated.
 POINTS = 1 << 11
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
 
@@ -47,8 +47,8 @@ class Factor:
 
     @cached_property
     def points(self) -> dict[Axis, Array]:
-        """Points of its axes, as many of each combination as its weight says. All executions that
-        it leaves have the same: it never changes, and nobody changes them."""
+        """Points of its axes, as many of each combination as its weight says. All executions
+        derived from it share the points, which never change."""
         return _drawn(self)
 
 

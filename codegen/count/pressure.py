@@ -1,9 +1,9 @@
 """What one thread has at a time: loads under way, and values in registers.
 
-Loads are under way together from one wait to the next: at barriers and exchanges, for a place or a
-condition that the data decides, and at the end of a loop that is not written out as a whole. Arrays
-have registers as long as they are needed (`lives.py`), and what is loaded needs some to arrive in.
-How many there are, and what the compiler does with them, says the device.
+Loads are under way together from one wait to the next. A thread waits at barriers and exchanges,
+for an index or a condition that the data decides, and at the end of a loop that is not fully
+unrolled. Arrays have registers as long as they are live (`lives.py`), and loads need registers to
+arrive in. The device's profile has the number of registers, and what the compiler does with them.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Pressure:
 
     @property
     def begun(self) -> tuple[int, int, int]:
-        """What `repeated` asks for."""
+        """The arguments of `repeated`."""
         return self.loads, self.words, self.waits
 
     @property

@@ -1,4 +1,4 @@
-"""Expressions of a kernel as integers, conditions and places in memory."""
+"""Expressions of a kernel as integers, conditions and locations in memory."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from fusionstitch.codegen.ir.types import INTEGERS
 
 @dataclass(frozen=True, eq=False)
 class Location:
-    """Where a pointer points: a memory, the bytes of an element, how many bytes after the begin of
-    a buffer, which is aligned, and which one, of how many bytes; or which ones, if it may be one of
-    several."""
+    """Where a pointer points: a memory, `item` bytes per element, and `offset` bytes from the begin
+    of a buffer, which is aligned. `buffers` has the name and the bytes of the buffer, or of all
+    that it may be."""
 
     memory: Memory
     item: int
@@ -48,8 +48,8 @@ class Location:
 
 @dataclass(eq=False)
 class Names:
-    """What the names of a scope stand for. A variable is kept as its expression until somebody asks
-    for its value: most are never asked for."""
+    """What the names of a scope stand for. A variable stays an expression until its value is
+    needed: most never are."""
 
     values: dict[str, Any] = field(default_factory=dict)
     locations: dict[str, Location] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Names:
         if kind is Apply:
             if expr.intrinsic is MINIMUM:
                 return least(*map(self.value, expr.arguments))
-            if expr.intrinsic is CLAMP:  # a place that few threads have moved
+            if expr.intrinsic is CLAMP:  # an index that is clamped for few threads
                 return self.value(expr.arguments[1])
             alike = expr.intrinsic.alike_over(expr.template)
             if alike is not None:
@@ -154,7 +154,7 @@ class Names:
         return None
 
     def _one_of(self, pointers: Sequence[Any]) -> Location | None:
-        """One of several places, which threads visit alike: the first stands for all of them."""
+        """One of several locations, which threads visit alike: the first stands for all of them."""
         locations = [location for location in map(self.location, pointers) if location]
         if not locations:
             return None

@@ -64,13 +64,13 @@ from fusionstitch.costmodel.kernel_time import path_cycles
 
 #: What takes no branch where it is done under a condition.
 _LOADED = (Load, LoadVector, Element, Name, Number)
-#: Iterations of a loop that are told apart; of a longer one only their number is known.
+#: Iterations of a loop that are counted one by one; of a longer loop only their number is known.
 LONGEST = 1 << 14
 
 
 def count(lowered: Lowered, device: Device, trips: int = 1) -> Tally:
-    """What a kernel does on a device; a loop that the data ends is said to have so many
-    `trips`."""
+    """What a kernel does on a device; a loop that the data ends is assumed to have `trips`
+    iterations."""
     walk = _Walk(lowered, device, trips)
     phases = walk.run()
     return Tally(
@@ -168,7 +168,7 @@ class _Walk(Visits):
         self.names.values[one.name] = UNKNOWN if one.changes else one.value
 
     def point(self, name: str, to: Expr) -> None:
-        """A name for a place in memory."""
+        """A name for a location in memory."""
         location = self.names.location(to)
         if location:
             self.names.locations[name] = location
@@ -412,8 +412,9 @@ class _Walk(Visits):
         self.path = before
 
     def in_phases(self, body: Sequence[Statement], iterations: int) -> None:
-        """The body of a loop with grid barriers, whose phases are its own: what lies before the
-        first in an iteration and after the last of the iteration before are said to be two."""
+        """The body of a loop with grid barriers, whose phases are its own: the part before the
+        first barrier of an iteration and the part after the last one of the iteration before count
+        as two phases."""
         outer = self.iterations
         if self.syncing:
             self.iterations = outer * iterations

@@ -165,7 +165,7 @@ class Sum:
 
 
 Value = int | Sum | Large | Unknown
-#: Some places of each axis, together points of all of them.
+#: Some indices of each axis, together points of all of them.
 Points = Mapping[Axis, Array]
 
 

@@ -82,8 +82,8 @@ class Visits:
     # ---- conditions ------------------------------------------------------------------------------
 
     def where(self, expr: Expr, branches: bool = True) -> list[Condition]:
-        """Goes on with the executions for which a condition holds, whose parts are asked one after
-        the other. What `branches` waits for the data that decides."""
+        """Goes on with the executions for which a condition holds, whose parts are evaluated one
+        after the other. A condition that `branches` waits for the data that decides it."""
         found: list[Condition] = []
         operands = expr.operands if isinstance(expr, Infix) and expr.operator == "&&" else (expr,)
         for operand in operands:
@@ -162,7 +162,7 @@ class Visits:
         for opcode, dtype in one.intrinsic.priced_as:
             time = self.op(opcode, dtype, [time])
         cost = self.called(one)
-        if cost and cost.threads == 1:  # nobody else takes part
+        if cost and cost.threads == 1:  # no other thread takes part
             return self.chain.after(times, self.costs.operation_cycles * cost.joins)
         return time
 

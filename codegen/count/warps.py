@@ -20,7 +20,7 @@ from fusionstitch.codegen.count.values import Large, Sum, Unknown, Value, at
 from fusionstitch.costmodel.devices import WARP
 from fusionstitch.costmodel.work import SECTOR_BYTES
 
-#: Offsets within a sector, and sets of active threads, that are told apart.
+#: Most offsets within a sector, and sets of active threads, that are counted separately.
 OFFSETS, SETS = 2, 4
 #: Warps that are looked at where an address has too many values.
 SOME = 1 << 6

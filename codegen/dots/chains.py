@@ -2,11 +2,11 @@
 
     s[R, C] = a[R, k] b[C, k]    p = f(s), elementwise ops and reductions along C    p[R, C] v[C, n]
 
-A block of threads holds rows of `a` and of the result in registers. It walks along C: the next few
-columns of `b` and `v` go to shared memory, their part of s is computed there and then, and what its
-reductions and the second dot make of it is added up (codegen/dots/online.py). Nothing of the size
-of s is ever stored; every op in between is computed once per element, and what the operands are
-computed from once per block of rows.
+A block of threads has rows of `a` and of the result in registers. It walks along C. The next few
+columns of `b` and `v` go to shared memory, their part of s is computed, and the results of its
+reductions and of the second dot are added up (codegen/dots/online.py). Nothing of the size of s is
+ever stored; every op in between is computed once per element, and what the operands are computed
+from once per block of rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: Columns from which on a row is streamed; shorter ones are held (codegen/dots/tile.py).
+#: Columns from which on a row is streamed; shorter ones stay in registers (codegen/dots/tile.py).
 LONG_ROW = 128
 #: Elements summed into one of s, and results per row, that fit into registers.
 MOST_DEPTH = MOST_RESULTS = 128

@@ -1,8 +1,8 @@
 """Tiles of lone dots: a group of dots of one shape and what is computed from them by element.
 
-Its blocks own tiles of the result, so that a warp holds 16 rows by some columns of it in registers
-and reads an operand once for all of them, instead of one element per thread. Tiles are divisors of
-the dims: an axis that is split has no ragged end.
+Its blocks own tiles of the result, instead of one element per thread. So a warp has 16 rows by some
+columns of it in registers, and reads an operand once for all of them. Tiles are divisors of the
+dims: an axis that is split has no ragged end.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def _shared_by_lanes(dot: Stage, device: Device) -> bool:
 
 
 def _tile_of_block(group: Group, dot: Stage, device: Device) -> Group | None:
-    """Each of a cluster's blocks gets one tile of a dot of few rows, all of them by its share of
-    the columns: it then reads its own part of an operand alone, each element once for all rows, and
-    the same in every iteration. None if the dot is no such one."""
+    """Each of a cluster's blocks gets one tile of a dot of few rows: all rows, and its share of the
+    columns. It then reads only its own part of an operand, each element once for all rows, and the
+    same part in every iteration. None if the dot has many rows."""
     rows, columns = (minor_axis(group, side) for side in free_dims(group, dot))
     if rows is None or columns is None:
         return None

@@ -3,10 +3,9 @@
     x = select(row >= column, s, -1e30)     p = exp(x - m)     sum(p)     dot(p, v)
 
 Where the condition does not hold, x is a constant. If that is far below m, its exponential is zero,
-and so is all that p is a factor of: sums are as they would be without the element, and a maximum
-that m comes from as well. So a whole block of columns that the mask leaves out need not be
-computed, if a look at m allows it. (A value weighed with such a zero counts as a number, though it
-may be none.)
+and so is every product with p: sums are as they would be without the element, and so is a maximum
+that m comes from. So a whole block of columns that the mask leaves out need not be computed, if a
+look at m allows it. (A value weighed with such a zero counts as a number, though it may be none.)
 """
 
 from __future__ import annotations

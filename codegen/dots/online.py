@@ -60,9 +60,9 @@ FREE = Degree()
 
 @dataclass(frozen=True)
 class Running:
-    """What is known of the reductions of a row on the way: the ids of the `extrema` that change, of
-    other reductions, which are known after the row only (`late`), and of all else that is read
-    whole (`whole`)."""
+    """The state of a row's reductions while it is walked: the ids of the `extrema` that still
+    change, of reductions that are known only after the row (`late`), and of all else that is read
+    as a whole (`whole`)."""
 
     extrema: frozenset[int]
     late: frozenset[int]
@@ -71,8 +71,8 @@ class Running:
 
 def degree(op: Op, dims: Indices, inner: Indices, running: Running) -> Degree | None:
     """The degree of what a reduction or dot `op` sums up at index `dims` along the columns `inner`,
-    or of the elements that `op` is; None if it must wait for the end of the row, as elements must
-    that are relative to an extremum: they are stored once."""
+    or of the elements of `op`. None if it must wait for the end of the row. Elements that are
+    relative to an extremum must: they are stored once."""
     columns = frozenset[Var]().union(*(i.variables for i in inner))
     walk = _Walk(running, columns, {})
     degrees = walk.degrees(body_reads(op, dims, inner))

@@ -1,8 +1,9 @@
 """The register tile of a nest that holds dots: rows per thread, and lanes that share a row.
 
-Every operand a thread reads costs a place in the load pipe, of which a multiprocessor has a quarter
-as many as multiply-adds; a tile of several rows uses what it reads along the columns once for each.
-More rows or fewer lanes take more registers. The choice weighs these by count alone.
+Every operand that a thread reads takes an issue slot of the load pipe, of which a multiprocessor
+has a quarter as many as for multiply-adds. A tile of several rows uses what it reads along the
+columns once for each row. More rows or fewer lanes take more registers. The choice weighs these by
+count alone.
 """
 
 from __future__ import annotations
@@ -57,16 +58,14 @@ class Kind(enum.Enum):
 class Tile:
     """What one thread holds: `steps` elements of each of `rows` rows, `lanes` lanes to a row.
 
-    On tensor cores (`tensor`) a warp holds 16 rows together, each lane two of them and every
-    fourth pair of columns; without, a team of `lanes` neighbouring lanes holds `rows` rows.
-    `shares` sets of threads walk a part of the summed elements each, and join what they have;
-    `filled` of the parts are not empty.
-    A lane takes `run` neighbouring summed elements, and `lot` neighbouring columns, at once
-    (codegen/lower/dot_operands.py).
-    Where `columns` are held at a time instead of the whole row, their operands take `shared` bytes
-    of shared memory (codegen/dots/streams.py).
-    A `lone` one is that of a single dot, whose operands no other loop needs.
-    `registers` counts what its values take; `reason` says what the tile was chosen for.
+    On tensor cores (`tensor`) a warp holds 16 rows together, each lane two of them and every fourth
+    pair of columns; without, a team of `lanes` neighbouring lanes holds `rows` rows. `shares` sets
+    of threads walk a part of the summed elements each, and join what they have; `filled` of the
+    parts are not empty. A lane takes `run` neighbouring summed elements, and `lot` neighbouring
+    columns, at once (codegen/lower/dot_operands.py). Where `columns` are in registers at a time
+    instead of the whole row, their operands take `shared` bytes of shared memory
+    (codegen/dots/streams.py). A `lone` one is that of a single dot, whose operands no other loop
+    needs. `registers` counts what its values take; `reason` says what the tile was chosen for.
     """
 
     rows: int
@@ -147,7 +146,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Demand:
-    """What one element, row or column of a nest takes, whatever its tile.
+    """The cost of one element, row or column of a nest, whatever its tile.
 
     `depth` multiply-adds make an element, and `results` sums per row add it up; `arrays` values
     per element are alive at once, of `words` registers each; `loads` are read per element and
@@ -247,9 +246,9 @@ def _divisors(most: int, least: int) -> list[int]:
 
 
 def _accesses(group: Group, nest: Nest, tile: Tile, most: int) -> Tile:
-    """`tile` with what its lanes take at once, at most `most` neighbours: the columns of a lone
-    dot, whose elements no other dot sums up, in lots; summed elements in runs, where these are many
-    and none is left over."""
+    """`tile` with the neighbors that its lanes take at once, at most `most`. The columns of a lone
+    dot, whose elements no other dot sums up, come in lots. Summed elements come in runs, where
+    there are many and none is left over."""
     depths = [group.inner_size(s) for s in nest.products]
     inner = group.axes.size(nest.inner)
     columns = TENSOR_COLUMNS if tile.tensor else tile.lanes

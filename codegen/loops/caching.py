@@ -1,7 +1,7 @@
 """Cached values: expensive elementwise ops that several loops of a group would compute again.
 
 Such an op becomes an optional stage of the group (an `S` schedule of the paper's templates): its
-value is kept in registers or shared memory, and a reader that cannot reach it still recomputes it.
+value stays in registers or shared memory. A reader that cannot access it there recomputes it.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from fusionstitch.costmodel.devices import Device
 
 #: Threads a tile can count on while no schedule has set the size of its block.
 BLOCK_THREADS = 512
-#: Neighbouring elements a block should read together: a line of memory, or a sector of it where
-#: lines would leave most of the device idle and what is read is likely to be in L2.
+#: Neighboring elements that a block should read together: a line of memory. It is only a sector
+#: where lines would leave most of the device idle and what is read is likely to be in L2.
 COALESCED, SECTOR = 32, 8
 #: Columns that a block sums down its rows in registers: fewer would leave lanes of a warp idle,
 #: more would not fit.
@@ -65,8 +65,8 @@ class Spread:
 class Group:
     """Stages in topological order, their axes, and the axes spread over blocks.
 
-    Axes are worked out when they are first asked for: most groups are only tried. `leading` are
-    those of the first stages, where they are known already.
+    Axes are computed when they are first needed: most groups are only tried. `leading` are those of
+    the first stages, where they are known already.
     """
 
     stages: tuple[Stage, ...]
@@ -183,9 +183,9 @@ class Group:
         return grid
 
     def _columns_inside(self, grid: list[int]) -> list[int]:
-        """With column sums inside, the axes left of their columns if those fill the share of the
-        device that is theirs: a block then reads whole rows, and its threads carry the sums of
-        their columns down them."""
+        """If the group has column sums, the grid without their columns, if that fills the group's
+        share of the device. A block then reads whole rows, and its threads carry the sums of their
+        columns from row to row."""
         sums = [s for s in self.stages if s.in_columns]
         columns = {frozenset(self._columns(s)) for s in sums}
         if len(columns) != 1:

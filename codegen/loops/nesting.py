@@ -6,7 +6,7 @@ from fusionstitch.codegen.rewrite.extents import needs_stage
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
 
-#: Places read from arrays at places that are read themselves. Each makes the next one's index.
+#: Most nested reads of an index from an array at an index that is read itself.
 MOST_NESTED = 48
 #: Ops that read one of several operands, each in a block of its own in the one before. Compilers
 #: take 256 blocks in each other, and loops need some.

@@ -1,9 +1,10 @@
 """Nests: the parallel loops inside a block, each a loop over rows with sweeps along each row.
 
-Stages with the same rows and the same inner axes share a nest (warp composition): a reduction's
+Stages with the same rows and the same inner axes share a nest (warp composition). A reduction's
 result stays in the registers of the team of threads that owns the row, and the next sweep uses it.
-A reduction over the rows themselves joins too: each thread carries the sums of its columns from row
-to row. Different nests pass values through shared memory after a barrier (block composition).
+A reduction over the rows themselves may join the nest: each thread carries the sums of its columns
+from row to row. Different nests pass values through shared memory after a barrier (block
+composition).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CACHE_STEPS = 32
 
 
 class Role(enum.Enum):
-    """Where in a nest a stage is computed."""
+    """How a stage is computed in its nest."""
 
     REDUCE = "reduce"  # accumulated along a sweep, its result known to the row's whole team
     SWEEP = "sweep"  # one element per step of a sweep
@@ -130,7 +131,7 @@ def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
 
 
 def join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Role] | None:
-    """The level and place of `stage` in `nest`, or None if it needs another loop."""
+    """The level and role of `stage` in `nest`, or None if it needs another loop."""
     own = tuple(group.in_block(stage))
     ordered = any(in_order(s.op) for s in nest.stages)
     if nest.stages and stage.is_reduction and in_order(stage.op) != ordered:
@@ -160,7 +161,7 @@ def join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Role
     else:
         return None
     level = 0
-    if role is Role.RESULT:  # it has a place once one of those dots is summed
+    if role is Role.RESULT:  # it is computed once one of those dots is summed
         level = 1 + min(nest.level[dot] for dot in _beside(group, nest, own))
     for number, (producer, _) in enumerate(stage.reads):
         if producer not in nest.level:

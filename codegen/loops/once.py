@@ -51,12 +51,10 @@ class Synchronisation:
 
 @dataclass(frozen=True)
 class Again:
-    """An elementwise value that is read at several places, or computed once.
+    """An elementwise value that is read at several indices, or computed once.
 
-    Attributes:
-        op: the value
-        cost: operations that computing an element takes, with what it is made of
-        places: at how many places an element is read
+    Attributes: op: the value cost: operations to compute an element, including what it is made of
+    reads: at how many indices an element is read
     """
 
     op: Op
@@ -128,7 +126,7 @@ def materialized(
 
 
 def _too_often(values: float, reads: Sequence[float]) -> bool:
-    """Whether a value, which is computed with so many, would be at too many places."""
+    """Whether a value, which is computed with so many, would be computed at too many indices."""
     return sum(reads) > 1 and values * sum(reads) > MOST_AGAIN
 
 
@@ -167,9 +165,9 @@ def _summed(
 
 
 def _reads(graph: Graph, op: Op, spread: bool = False) -> list[float]:
-    """The shares of a value that elementwise ops and sums read, of each place it was moved to. One
-    that is broadcast counts once, as if threads took it from place to place, or `spread` as often
-    as it is larger."""
+    """The shares of a value that elementwise ops and sums read, for each index map to it. A
+    broadcast counts once, as if threads reused the value, or with `spread` as often as it is
+    larger."""
     found, todo = dict[int, float](), [op]
     while todo:
         one = todo.pop()

@@ -183,6 +183,4 @@ def _frame(index: Index) -> Hashable:
 def _part(term: Term) -> Hashable:
     if isinstance(term, (Quotient, Remainder)):
         return type(term), _frame(term.base)
-    return (
-        term.name
-    )  # indices that the data decides have no name yet: they are compared by themselves
+    return term.name  # indices that the data decides are unnamed, and compared apart

@@ -2,8 +2,8 @@
 
     while p(s): s = f(s)   ->   go = p(s); while go: s = f(s); go = p(f(s))
 
-What `p` sums is then summed in the phases of the body, and all threads read what came of it. A
-condition of a few scalars stays as it is: each thread computes it.
+What `p` sums is then summed in the phases of the body, and all threads read the result. A condition
+of a few scalars stays as it is: each thread computes it.
 """
 
 from __future__ import annotations

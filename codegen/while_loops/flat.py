@@ -1,12 +1,12 @@
 """A region with loops as one graph without any, and a tree that says what repeats.
 
-What a loop carries becomes parameters of the flat graph; what it starts from, what an iteration
-makes of it and the condition become roots. So passes from region to region, and the evaluation of
-values, see loop bodies as they see any other ops. An invariant, which the body hands on as it came,
-becomes no parameter: its readers read what the loop started from.
+Loop-carried values become parameters of the flat graph; their initial values, their next values and
+the condition become roots. So rewriting passes and the evaluation of values see loop bodies like
+any other ops. An invariant, which the body returns unchanged, becomes no parameter: its readers
+read its initial value.
 
-All branches of a conditional are computed, and a selection among what they give. A loop in a branch
-runs where the branch is taken alone; what it gives elsewhere, nobody selects.
+All branches of a conditional are computed, and their results selected from. A loop in a branch runs
+only where the branch is taken; its result is not selected elsewhere.
 """
 
 from __future__ import annotations
@@ -150,8 +150,9 @@ def _moved(loops: Sequence[Loop], by: int) -> list[Loop]:
 
 
 class _Flattener:
-    """Copies ops; `loops` are those found since the present body began, `ways` the branches that
-    were entered since then: each a conditional, the number that it asks, and that of the branch."""
+    """Copies ops. `loops` are those found since the present body began. `ways` are the branches
+    entered since then: each a conditional, the number that selects its branch, and the number of
+    the branch."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -312,7 +313,7 @@ class _Flattener:
 
 
 def invariant_elements(body: Graph) -> set[int]:
-    """The elements of a body's tuple that it hands on as they came."""
+    """The elements of a body's tuple that it returns unchanged."""
     if body.root.opcode != "tuple":
         return set()
     return {

@@ -85,7 +85,7 @@ class Looped:
 
     @property
     def template(self) -> str:
-        """The line that asks for this kernel."""
+        """The template that gives this kernel."""
         return self.form.template
 
     @property
@@ -218,9 +218,9 @@ def form_of(template: str) -> tuple[str, ...]:
 
 
 def _compared(region: Graph, form: Form, settings: Settings) -> Looped:
-    """A region's loops in a form, as they are compared with others: not after all passes and, in
-    blocks that work alone, with no loads on their way, since what forms take was found where
-    threads read element by element, when they need it."""
+    """A region's loops in a form, as they are compared with others. Not all passes run, and in
+    blocks that work alone no loads are moved ahead: the costs of forms were fitted where threads
+    read element by element, when they need it."""
     begun = write_rows(form, settings) if isinstance(form, InRows) else write_phased(form, settings)
     alone = isinstance(form, Phased) and form.alone
     return _looped(region, form, begun, settings, left_out=(VECTORS, *[EARLY] * alone))

@@ -69,8 +69,9 @@ MOST_READ_BEFORE = 64
 #: Of a long one only itself is: left to the compiler, a filter of 700 instructions was written out
 #: for all of its 200 iterations, which took 4.6 s and no instruction cache holds.
 UNROLL, SHORT = 4, 128
-#: Elements of an array in registers of which an iteration chooses each anew, where it replaces some
-#: at a place that the data decides: registers have no index, and local memory takes as long.
+#: Most elements of an array in registers of which an iteration replaces some at an index that the
+#: data decides. It selects each element anew: registers have no index, and local memory takes as
+#: long.
 FEW = 16
 
 
@@ -208,8 +209,8 @@ class Lowering(Elementwise):
                 self.guarded(condition, [store])
 
     def unroll(self, loop: Loop, trips: int, filled: Set[Carried]) -> int:
-        """How many iterations are written out: all where they fill arrays of the thread, which are
-        in registers if all places are constants."""
+        """How many iterations are unrolled: all where they fill arrays of the thread, which are in
+        registers if all indices are constants."""
         flat = self.flat
         if loop.inner:
             return 1
@@ -375,13 +376,13 @@ class Lowering(Elementwise):
                 self.writer.add(store)
 
     def indices(self, op: Op) -> Iterator[Indices]:
-        """The places of what this thread has of `op`."""
+        """The indices of the elements of `op` that this thread has."""
         index = self.index(op)
         for own in itertools.product(*map(range, self.rows.own(op))):
             yield tuple(i if i.terms else constant(o) for i, o in zip(index, own, strict=True))
 
     def index(self, op: Op) -> Indices:
-        """The place of the first element that this thread has of `op`."""
+        """The index of the first element of `op` that this thread has."""
         dims = ((op.id, d) for d in range(op.shape.rank))
         return tuple(self.digits.get(self.rows.axes[dim], Index()) for dim in dims)
 
@@ -415,7 +416,7 @@ class Lowering(Elementwise):
         if home.value is not None:
             return home.value, home.depth
         depth = home.depth
-        if not in_range(op, index):  # what asks whether its place lies outside stands around it
+        if not in_range(op, index):  # the check of its index stands around it
             depth = max(depth, self.writer.ordered_depth)
         return element(home.array, self.own_index(op, index)), depth
 

@@ -56,7 +56,7 @@ from fusionstitch.hlo.graph import Graph, Op, Shape
 
 
 def write_phased(form: Phased, settings: Settings) -> Written:
-    """The statements of the loops. Raises CodegenError where a value has no place."""
+    """The statements of the loops. Raises CodegenError where a value cannot be stored."""
     device = settings.device
     lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
     resident, meet = form.threads.resident, form.scope is Scope.GRID
@@ -161,9 +161,9 @@ class PhasedLowering:
         return self.name(buffer)
 
     def own(self, label: str, dtype: str, shape: Shape) -> str:
-        """A buffer of the kernel's own, of elements of `dtype`: in shared memory if only a block
-        reads it and it fits, or a cluster, each of whose blocks then has one; else in global
-        memory, where no others need one. `shape` says how large it is."""
+        """A buffer of the kernel's own, of elements of `dtype` and the size of `shape`. It is in
+        shared memory if only a block reads it and it fits, or only a cluster, each of whose blocks
+        then has a copy. Otherwise it is in global memory."""
         name = self.writer.name(f"{label}_scratch")
         kind = stored(dtype)
         size = shape.bytes // kind.bytes
@@ -255,7 +255,7 @@ class PhasedLowering:
         return variable(BLOCK.name, self.phased.grid) % self.phased.together
 
     def condition_name(self, condition: Op | LoopBuffer) -> Name:
-        """What every thread asks once, by name."""
+        """A condition that every thread computes once, by name."""
         name = self.writer.name("chosen")
         with self.writer.forgetting():
             if isinstance(condition, Op):

@@ -2,9 +2,9 @@
 
     y = fori_loop(0, n, step, x)    with x donated: y is written where x was
 
-An output may have the memory of an input that its loop begins with if all that is read of the
-input is read before anything is written there: by the thread whose own row it is, or before a
-barrier of all that share it (which the passes place, and the verifier looks for).
+An output may have the memory of an input that its loop starts from if all reads of the input come
+before any write there. Either the thread that owns the row reads it, or a barrier of all threads
+that share it lies in between (which the passes place and the verifier checks).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 def row_by_row(flat: Flat, rows: Rows) -> Pairs:
     """The (output, input) pairs that may share memory where each thread has rows of its own: it
-    reads what its row starts from before its loop, and nobody else does."""
+    reads what its row starts from before its loop, and no other thread does."""
     found = []
     for output, first, carried in _begun(flat):
         inside = flat.parameter(carried.inside)

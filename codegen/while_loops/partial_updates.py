@@ -1,7 +1,8 @@
-"""Where what a loop carries lives: in registers, or in memory that iterations write parts of.
+"""Where carried values live: in registers, or in memory that iterations write parts of.
 
-A carried array lives in memory if an iteration only replaces parts of it: what scan stacks, tables
-of dynamic programming. Its place is the output that it becomes. All else is in registers.
+A carried array lives in memory if an iteration only replaces parts of it, as in the stacks of a
+scan or the tables of dynamic programming. It is stored in the output that it becomes. All else is
+in registers.
 """
 
 from __future__ import annotations

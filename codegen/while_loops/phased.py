@@ -1,8 +1,8 @@
-"""Loops whose threads work on an iteration together: how they are dealt out, and what that takes.
+"""Loops whose threads work on an iteration together: how work is dealt to blocks, and its cost.
 
-Each segment is scheduled as any region is, for all multiprocessors, for one block or for those of a
-cluster, and its phases become those of one kernel: with a barrier of the grid, the block or the
-cluster from phase to phase and from iteration to iteration.
+Each segment is scheduled as any region is: for all multiprocessors, for one block or for the blocks
+of a cluster. Its phases become those of one kernel, with a barrier of the grid, the block or the
+cluster between phases and between iterations.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[LoopBuffer
         [segment, *others] = repeat.body
         if others or not isinstance(segment, Straight):
             continue
-        # a counted loop asks its counter alone
+        # the condition of a counted loop reads its counter alone
         read = set[LoopBuffer]() if repeat.count else cut.read_for([repeat.condition])
         scheduled = schedules[segment]
         pairs = {now: next_ for now, next_ in repeat.pairs if now not in read}

@@ -3,9 +3,9 @@
     while any(p(s)): s = select(p(s), f(s), s)   ->   each row runs while its own p(s) holds
 
 A row whose p no longer holds keeps its state, so p never holds for it again: it may stop. The
-condition may ask besides for what is the same for all rows, as a number of iterations is.
+condition may also depend on what is the same for all rows, such as a number of iterations.
 
-Rows may as well keep their state by a mask that is carried, and goes on only where p does:
+Rows may also keep their state by a carried mask that stays set only where p holds:
 
     while any(p(s)): s, m = select(m, f(s), s), m & p(f(s))   ->   each row runs while its m holds
 
@@ -13,8 +13,8 @@ or by the opposite of one, until they are done:
 
     while not all(d): s, d = select(d, s, f(s)), d | q(f(s))   ->   each row runs until its d holds
 
-Where all that p asks are masks that only fall, it never holds again whatever becomes of the rest: a
-row has to keep only what is read after the loop.
+Where p depends only on masks that are never set again, it never holds again whatever the rest
+becomes: a row has to keep only what is read after the loop.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def _needed(ops: Sequence[Op], roots: Sequence[Op]) -> list[Op]:
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What a row asks: whether `going` holds for it, which the condition asks of all rows by the
-    op `every`, and what it `goes_on` for all rows besides; `made` are the ops made for that."""
+    """The condition of a row: whether `going` holds for it, which the loop's condition joins over
+    all rows by the op `every`. `goes_on` adds the conditions that are the same for all rows; `made`
+    are the ops made for that."""
 
     going: Op
     every: Op
@@ -69,7 +70,7 @@ class Own:
 
 
 def own_condition(flat: Flat, loop: Loop) -> Own | None:
-    """What each row asks, if rows that stop keep what they have."""
+    """The condition of each row, if rows that stop keep what they have."""
     every = conjuncts(flat.root(loop.condition))
     condition, *others = sorted(every, key=lambda op: _of_each(op) is None)
     own = going = _of_each(condition)
@@ -85,7 +86,7 @@ def own_condition(flat: Flat, loop: Loop) -> Own | None:
         own = masks[0]
     inside = {flat.parameter(c.inside).id for c in loop.carried if c not in alike}
     changing = {flat.parameter(c.inside).id for c in alike}
-    for other in others:  # all rows must be told the same
+    for other in others:  # it must be the same for all rows
         if other.shape.rank or _reads(other, inside):
             return None
     if _reads(own, changing) or any(flat.graph.users[flat.parameter(c.after).id] for c in alike):
@@ -99,8 +100,8 @@ def own_condition(flat: Flat, loop: Loop) -> Own | None:
 
 
 def _of_each(op: Op) -> Op | None:
-    """The mask of which an op asks whether it holds for any element; it may have to be made, where
-    the op asks whether not all have the opposite."""
+    """The mask that an op tests for any element. It may have to be made, where the op tests that
+    not all elements have the opposite."""
     if op.opcode != "not" or not _is_join(op.operands[0], "and", True):
         return any_of(op)
     done = op.operands[0].operands[0]
@@ -116,7 +117,7 @@ def _is_join(op: Op, reducer: str, start: bool) -> bool:
 
 
 def any_of(op: Op) -> Op | None:
-    """The mask of which an op asks whether it holds for any element."""
+    """The mask that an op tests for any element."""
     return op.operands[0] if _is_join(op, "or", False) else None
 
 

@@ -355,7 +355,7 @@ class _Cutter:
         self.constants[after.id] = Op("constant", after.shape, attrs={"value": last})
 
     def part(self, c: Carried) -> tuple[Update, tuple[Index, ...]] | None:
-        """The one part of a carried array that an iteration replaces, at a place that counters
+        """The one part of a carried array that an iteration replaces, at an index that counters
         decide, if nothing else reads the array in the loop."""
         flat, inside = self.flat, self.flat.parameter(c.inside)
         found = updates(flat, c)

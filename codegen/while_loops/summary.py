@@ -36,8 +36,8 @@ NOWHERE = Source()
 
 @dataclass(frozen=True)
 class Element:
-    """One of the values that a loop carries: its number in the loop's tuple (None: the kernel's
-    own), its type, what it is for the loop, where it lives, and the line that makes the next."""
+    """A loop-carried value: its number in the loop's tuple (None: the kernel's own), its type, its
+    role in the loop, where it is stored, and the source line of its next value."""
 
     number: int | None
     shape: str

@@ -22,8 +22,8 @@ class Counter(Count):
 
 
 def counter(flat: Flat, loop: Loop) -> Counter | None:
-    """The counter of a loop, None where the program does not say how often it runs. Of several that
-    the condition asks, the one that ends it."""
+    """The counter of a loop, None where the number of iterations is not known. Of several in the
+    condition, the one that ends the loop."""
     conditions = conjuncts(flat.root(loop.condition))
     found = [one for condition in conditions if (one := _counted(flat, loop, condition))]
     return min(found, key=lambda one: one.trips) if len(found) == len(conditions) else None

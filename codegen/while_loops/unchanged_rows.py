@@ -1,4 +1,4 @@
-"""Whether rows keep what they have of a carried value where a mask does not hold for them.
+"""Whether rows for which a mask does not hold keep their part of a carried value.
 
 select(mask, new, old)                                old
 n + convert(mask)                                     n
@@ -20,7 +20,7 @@ MOST_STEPS, DEEPEST = 256, 16
 
 
 def preserves(flat: Flat, carried: Carried, own: Op) -> bool:
-    """Whether a row for which `own` does not hold keeps what it has of a carried value."""
+    """Whether a row for which `own` does not hold keeps its part of a carried value."""
     after, inside = flat.root(carried.next), flat.parameter(carried.inside)
     if inside in (parts := conjuncts(own)) and holds_only_with(after, inside):
         others = [one for one in parts if one is not inside]  # where it holds, one of them does not
@@ -110,8 +110,8 @@ class _Preserved:
         return after.dims == self.inside.dims and self.is_preserved(after, self.element, {})
 
     def is_preserved(self, op: Op, index: Indices, same: dict[int, Index]) -> bool:
-        """Whether element `index` of `op` is what the row has at its place. `same` says of which
-        dims the place is known to be one that the data decides."""
+        """Whether element `index` of `op` is what the row has at the same index. `same` has, by
+        dim, indices decided by the data that are known to be equal to the row's own."""
         self.steps -= 1
         if self.steps < 0:
             return False
@@ -142,7 +142,8 @@ class _Preserved:
         return self.is_preserved(yes, index, {**same, **self.equal(which, index)})
 
     def equal(self, which: Op, index: Indices) -> dict[int, Index]:
-        """Where a comparison holds, the dim of the place that is what an integer says."""
+        """The dims whose index equals an integer of the data where a comparison holds, with that
+        index."""
         if which.opcode != "compare" or which.attrs["direction"] != "EQ":
             return {}
         count, other = which.operands
@@ -158,8 +159,8 @@ class _Preserved:
         }
 
     def is_preserved_by_loop(self, after: Op) -> bool:
-        """Whether what a loop in the loop gives is what the row has: it began with that, and each
-        iteration keeps it."""
+        """Whether an inner loop returns what the row has: it started from that, and each iteration
+        preserves it."""
         for loop in self.flat.every:
             for c in loop.carried:
                 if self.flat.parameter(c.after) is after:
