@@ -131,8 +131,8 @@ class _Edit:
         weights = self._carry(left, _joined(self.loop.outer, left, dim, rows))
         [along] = one.contracted
         others = [self._source(op) for i, op in enumerate(whole.operands) if i != one.joined]
-        shape = Shape(whole.dtype, _with(whole.dims, along, left.dims[dim]))
-        operands = [_joined(inner, shape, along, others).id, weights.id]
+        joined = Shape(whole.dtype, _with(whole.dims, along, left.dims[dim]))
+        operands = [_joined(inner, joined, along, others).id, weights.id]
         return inner.copy(dot, operands if one.side == 0 else operands[::-1])
 
     def _cut(self, shape: Shape, whole: Any, dim: int, start: int, end: int) -> Any:

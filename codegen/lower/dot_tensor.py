@@ -89,13 +89,13 @@ class TensorSums:
             rows.digits.bind_column(rows.column)
             rows.bind_results(stage)
             weight = weights[read(rows, stage, first)]
-            size = self.size(stage)
-            tile = variable(rows.writer.name("n"), size // 2)
+            count = self.size(stage)
+            tile = variable(rows.writer.name("n"), count // 2)
             with rows.loop(tile):
                 right = self._values_of(stage, 1 - first, tile)
                 sums = (
                     pointer_at(Name(partial), tile * 2),
-                    pointer_at(Name(partial), tile * 2 + size),
+                    pointer_at(Name(partial), tile * 2 + count),
                 )
                 _multiply(rows, MMA, stage, first, (*sums, Name(weight), Name(right)))
 
@@ -125,12 +125,12 @@ class TensorSums:
 
     @contextmanager
     def each(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
-        rows, size = self.rows, self.size(dot)
-        own = variable(rows.writer.name("n"), size // 2)
+        rows, sums = self.rows, self.size(dot)
+        own = variable(rows.writer.name("n"), sums // 2)
         with rows.loop(own), rows.loop(rows.pair):
             result = own * TENSOR_COLUMNS + rows.member * 2 + rows.pair
             with rows.existing(result, size) as existing:
-                yield rows.row * size + own * 2 + rows.pair, existing
+                yield rows.row * sums + own * 2 + rows.pair, existing
 
 
 def side_of_rows(rows: TileRows, dot: Stage) -> int:

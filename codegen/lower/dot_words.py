@@ -115,7 +115,7 @@ class WordSums:
         return name
 
     def _add_across(self, dot: Stage, partial: str, words: str) -> None:
-        rows, layout, size = self.rows, self.blocks.layouts[dot], self.size(dot)
+        rows, layout, sums = self.rows, self.blocks.layouts[dot], self.size(dot)
         floats = layout.element == "f32"
         each = TENSOR_DEPTH if floats else STEP_COLUMNS
         lots = variable(rows.writer.name("n"), layout.row // layout.width // TENSOR_GROUPS)
@@ -128,7 +128,7 @@ class WordSums:
             lower = upper + (rows.tile.pairs if floats else rows.tile.pairs // 2)
             arguments = (
                 pointer_at(Name(partial), top),
-                pointer_at(Name(partial), top + size),
+                pointer_at(Name(partial), top + sums),
                 pointer_at(Name(words), upper),
                 pointer_at(Name(words), lower),
                 pointer_at(Name(self.blocks.arrays[dot]), offset),
@@ -141,11 +141,11 @@ class WordSums:
 
     @contextmanager
     def each(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
-        rows, layout, size = self.rows, self.blocks.layouts[dot], self.size(dot)
+        rows, layout, sums = self.rows, self.blocks.layouts[dot], self.size(dot)
         lots = variable(rows.writer.name("n"), layout.row // layout.width // TENSOR_GROUPS)
         bit = variable(rows.writer.name("bit"), 2)
         lane = variable("v", layout.width)
         with rows.loop(lots), rows.loop(bit), rows.access.vector_loop(lane):
             result = (lots * TENSOR_GROUPS + rows.member * 2 + bit) * layout.width + lane
             with rows.existing(result, size) as existing:
-                yield rows.row * size + (lots * layout.width + lane) * 2 + bit, existing
+                yield rows.row * sums + (lots * layout.width + lane) * 2 + bit, existing

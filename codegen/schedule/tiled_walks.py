@@ -125,8 +125,7 @@ def _is_narrow(group: GroupPlan, nest: NestPlan, tile: Tile, stored: Set[Stage])
     return all(c_type(s.op.dtype).bytes == 2 or nest.nest.role[s] is Role.REDUCE for s in own)
 
 
-# ---- values that stay from sweep to sweep
-# -------------------------------------------------------------
+# ---- values that stay from sweep to sweep --------------------------------------------------------
 
 
 def _live(group: GroupPlan, nest: NestPlan, tile: Tile, stored: Set[Stage]) -> Iterator[Live]:

@@ -241,10 +241,10 @@ class PhasedLowering:
         frame = For(self.int, at, first, number(part.size), step=threads)
         guard = writer.nested(If(condition), pinned=True) if condition else nullcontext()
         with guard, writer.nested(frame, pinned=True):
-            position = variable(writer.declare(at), part.size)
-            index = delinearize(position, part.dims)
+            element = variable(writer.declare(at), part.size)
+            index = delinearize(element, part.dims)
             to = linearize([i + s for i, s in zip(index, starts, strict=True)], whole.dims)
-            value = Load(Name(self.read(one.source)), Integer(position))
+            value = Load(Name(self.read(one.source)), Integer(element))
             target = self.read(one.target)
             writer.add(Store(target, Integer(to), value, self.copies.get(target, 1)))
 
