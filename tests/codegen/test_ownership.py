@@ -179,7 +179,7 @@ def test_what_holds_in_a_loop_does_not_hold_behind_it() -> None:
 
 def test_what_is_told_does_not_hang_on_an_order() -> None:
     for digits in itertools.permutations([Digit("x", 1, 4), Digit("x", 1, 0), Digit("x", 1, 2)]):
-        assert Digits(frozenset(digits)).tell("x", 0)
+        assert Digits(frozenset(digits)).determines("x", 0)
 
 
 @st.composite
