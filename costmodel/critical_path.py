@@ -16,8 +16,9 @@ from fusionstitch.costmodel.kernel_cost import Arrival, Await, Step
 
 @dataclass(frozen=True)
 class Links:
-    """Microseconds of arriving; of waiting for what has come long ago; and from where the last of
-    so many blocks that arrive at a counter has done so to where another one has waited for it."""
+    """Microseconds to arrive at a counter, to wait for arrivals long past, and from the arrival of
+    the last block to the end of another block's wait for it, by the number of blocks that
+    arrive."""
 
     arrive_us: float
     wait_us: float

@@ -151,8 +151,9 @@ def _independent(phase: PhaseCost, cost: KernelCost, device: Device) -> float:
 def _again_bytes(
     phase: PhaseCost, cost: KernelCost, device: Device, resident: int
 ) -> tuple[float, float]:
-    """Of what blocks visit again, the bytes that come from L2 and those that come from DRAM: none
-    where what they visit takes half of the room, all from one and a half of it on."""
+    """Of what blocks visit again, the bytes that come from L2 and those that come from DRAM. None
+    do where what they visit takes half of the cache's capacity, all do from one and a half of it
+    on."""
     prices, sms = device.prices, min(device.sm_count, cost.blocks)
     near = prices.kept_share * max(0, device.shared_per_sm - resident * cost.shared_bytes)
     spilled = cost.spilled_bytes * cost.threads * cost.blocks
@@ -172,7 +173,7 @@ def _again_bytes(
 
 
 def _slots(does: Path | PhaseCost, prices: Prices) -> float:
-    """Slots of lanes that a thread, or all of them, issue."""
+    """Issue slots of lanes that a thread, or all of them, take."""
     return (
         prices.issue_access * does.accesses
         + prices.issue_near * does.near

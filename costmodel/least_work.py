@@ -49,8 +49,8 @@ def least_units(
     device: Device,
     known: Collection[Op] = (),
 ) -> Units:
-    """What `ops` of a graph (topological) take of each unit, where only `outputs` are wanted of
-    them and those that are `known` need not be computed. Loops count as often as they iterate, once
+    """What `ops` of a graph (topological) take of each unit, where only their `outputs` are needed
+    and those that are `known` need not be computed. Loops count as often as they iterate, once
     where the data decides; of branches the cheaper one."""
     # what libraries read they read whole
     whole = [*outputs, *(op for op in ops if kind_of(op.opcode) is Kind.PARTITION)]

@@ -96,12 +96,12 @@ class OpCosts(Numbers):
 class Prices(Numbers):
     """What the amounts of an `KernelCost` cost.
 
-    Names of `Path`: cycles of the way of a thread. `issue_...`: slots of a lane for each of what
-    all threads do. Shares are of what the profile of a device says. From `resident_share` of L2 on,
-    what a kernel touches begins to be missing when it runs again, all of it `missing_share` later.
-    What blocks visit again stays near up to `kept_share` of a multiprocessor's memory, and accesses
-    to spilled registers are issued, too. Ways and rates overlap by a power, `overlap`, which grows
-    with what is `independent` of each other.
+    Names of `Path`: cycles on the path of a thread. `issue_...`: issue slots of a lane for each
+    operation of all threads. Shares are of the numbers in the device's profile. From
+    `resident_share` of L2 on, part of what a kernel touches is missing when it runs again, and all
+    of it `missing_share` later. What blocks visit again stays near up to `kept_share` of a
+    multiprocessor's memory, and accesses to spilled registers take issue slots as well. Paths and
+    rates overlap by a power, `overlap`, which grows with what is `independent` of each other.
 
     Those of the H100 are what `benchmarks/fit_model.py` found with the times of 1,524 kernels, 246
     of them loops. Kernels were counted less well when they were found: arrays took registers to the

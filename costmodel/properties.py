@@ -1,4 +1,4 @@
-"""A profile from what the driver says about a GPU: for the kinds that nobody has measured.
+"""A profile from the driver's description of a GPU, for kinds that were never measured.
 
 Limits are the driver's. Rates are clocks times what a multiprocessor of the architecture does in
 one; the copy curve is the H200's, scaled; all else is the H200's, and assumed.
@@ -73,8 +73,8 @@ STATED = (
     *("sm_count", "warp_size", "max_threads_per_block", "max_threads_per_sm"),
     *("max_blocks_per_sm", "registers_per_sm", "shared_per_sm", "shared_per_block", "l2_bytes"),
 )
-#: What a copy of a large array gets of the rate that DRAM is said to have: 4.25 of 4.8 TB/s on an
-#: H200, 3.02 of 3.35 on an H100.
+#: What a copy of a large array gets of DRAM's nominal rate: 4.25 of 4.8 TB/s on an H200, 3.02 of
+#: 3.35 on an H100.
 REACHED = 0.9
 #: L2 is so much faster than DRAM at least.
 L2_OVER_DRAM = 1.5

@@ -24,8 +24,8 @@ COLUMN_THREADS = 1024
 #: Longer reductions take a second kernel.
 LONGEST_COLUMN = 4096
 LONGEST_ROW = 16_384
-#: From so many turns on, in fewer blocks than there are multiprocessors, XLA computes what is
-#: summed in a kernel of its own.
+#: From so many iterations on, in fewer blocks than there are multiprocessors, XLA computes the
+#: terms of a sum in a separate kernel.
 MANY_ITERATIONS = 16
 #: Bytes of the smallest atomic operations.
 ATOMIC_BYTES = 4
@@ -148,7 +148,7 @@ def contended_us(updates: int, targets: int, device: Device) -> float:
 
 def sums_what_is_written(reduce: Op, device: Device) -> bool:
     """Whether XLA has the elements that `reduce` reads written by another kernel, because its own
-    would compute them with few blocks in many turns."""
+    would compute them with few blocks in many iterations."""
     results, reduced, is_column = reduced_extents(reduce)
     if not is_column or reduced > LONGEST_COLUMN or _iterations(reduced) < MANY_ITERATIONS:
         return False
@@ -156,7 +156,7 @@ def sums_what_is_written(reduce: Op, device: Device) -> bool:
 
 
 def _iterations(rows: int) -> int:
-    """Turns in which a block walks down the rows of a column reduction."""
+    """Iterations in which a block walks down the rows of a column reduction."""
     return -(-rows * COLUMN_WIDTH // COLUMN_THREADS)
 
 

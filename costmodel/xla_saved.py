@@ -30,7 +30,7 @@ def touched(plan: XlaPlan, bits: int) -> list[int]:
 
 
 def saved_us(plan: XlaPlan, bits: int) -> float:
-    """Microseconds XLA saves when the ops `bits` are computed by somebody else."""
+    """Microseconds XLA saves when the ops `bits` are computed elsewhere."""
     return sum(saved_by_kernel(plan, bits).values())
 
 
@@ -76,8 +76,8 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
 
 
 def saved_together(plan: XlaPlan, sets: Sequence[int]) -> list[float]:
-    """Microseconds that XLA saves by each of several disjoint sets of ops, all of them computed by
-    somebody else: of each kernel no more than its time, however many sets claim a part of it.
+    """Microseconds that XLA saves by each of several disjoint sets of ops, all of them computed
+    elsewhere: of each kernel no more than its time, however many sets claim a part of it.
 
     What several sets spare a kernel is looked at once, and shared as their claims are: each alone
     may claim the same reads, where any of them makes the kernel read one value instead of many.
@@ -98,10 +98,10 @@ def saved_by_fusing_again(
 ) -> tuple[float, float]:
     """`saved_us`, and kernels, by those that XLA would make around `bits`: closer, and slower.
 
-    The ops of the kernels that hold `bits`, and of those that these read, are fused once with
-    and once without `bits`. A pattern in the middle of kernels may keep apart what XLA joined,
-    which the pieces of one kernel alone do not show. `others` are computed by somebody else either
-    way. Infinite where there are more than `most_ops`.
+    The ops of the kernels that hold `bits`, and of those that these read, are fused once with and
+    once without `bits`. A pattern in the middle of kernels may keep apart what XLA joined, which
+    the pieces of one kernel alone do not show. `others` are computed elsewhere either way. Infinite
+    where there are more than `most_ops`.
     """
     near, read = 0, 0
     for number in touched(plan, bits):

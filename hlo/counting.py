@@ -1,9 +1,10 @@
-"""How often a loop has turned, as the most that any of its rows has, in a module's proto.
+"""Rewrites the iteration count of a loop as the largest count of any of its rows, in a module's
+proto.
 
     while any(p(s)) & (i < most): s, i = f(s), i + 1    ->    while ...: s, n = f(s), n + p(s)
     i after the loop                                         first i + max(n)
 
-To know how often all rows together went on keeps them together; each row may know its own count.
+A joint count of all rows keeps them together, while each row can count its own iterations.
 """
 
 from __future__ import annotations
@@ -20,13 +21,11 @@ from fusionstitch.hlo.row_counts import COUNT, largest, operand_in_body, spread
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """A loop that runs while any row goes on; one that no longer does never does again.
+    """A loop that runs while any row goes on. A row that stops never goes on again.
 
-    Attributes:
-        ends: the id of the condition's instruction that asks for a mask of all rows
-        done: whether the mask is that of rows that do not go on
-        counters: the elements of what the loop carries that are read after it and only count
-            iterations, and by how much each
+    Attributes: ends: the id of the condition's instruction that joins a mask over all rows done:
+    whether the mask is that of rows that do not go on counters: the elements of what the loop
+    carries that are read after it and only count iterations, and by how much each
     """
 
     graph: Graph

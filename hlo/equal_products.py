@@ -1,4 +1,4 @@
-"""Products that a program computes in several places: before a loop, in it, in its gradient."""
+"""Products that a program computes several times: before a loop, in it, in its gradient."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Numbering:
         self.numbers: dict[Hashable, int] = {}
         self.values: dict[Op, int] = {}
         self.products: dict[Op, Hashable] = {}
-        #: by loop the elements that it hands on as they are, with the numbers of what they are
+        #: by loop its invariant elements, with the numbers of their values
         self.results_of: dict[Op, dict[int | None, int]] = {}
 
     def number(self, key: Hashable) -> int:

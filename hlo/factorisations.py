@@ -6,8 +6,8 @@
     triangular-solve  the x of a x = b, or x a = b, for one triangle of a: HLO's, or a custom call
 
 The names are LAPACK's, as its numbers are: `getrf` counts rows from 1 (`lu-permutation` from 0). An
-info of 0 says that there is a factorisation; else it is the number, from 1, of the first pivot that
-there is none with.
+info of 0 means that the factorization exists. Otherwise it is the number, from 1, of the first
+pivot for which it does not.
 """
 
 from __future__ import annotations

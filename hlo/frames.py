@@ -98,10 +98,10 @@ class Frames:
 
 def users(stack: list[Frame]) -> Frame | None:
     """The innermost frame that is the user's, of a stack from inside out; None for an empty one,
-    and where this package was called by nobody.
+    and where nothing called this package.
 
-    What lies in no folder of installed packages is the user's, packages installed in place among
-    it. A program that is installed itself is its outermost package.
+    Files outside of the folders of installed packages are the user's, including packages installed
+    in place. A program that is itself installed is its outermost package.
     """
     for frame in stack:
         if is_users(frame):

@@ -18,7 +18,7 @@ from fusionstitch.hlo.literals import to_numpy
 from fusionstitch.hlo.marks import is_left, leave_called
 from fusionstitch.hlo.semantics import has_effect
 
-#: What a shape may hold: NumPy's limit of dimensions, and elements whose bytes fit 64-bit places.
+#: What a shape may hold: NumPy's limit of dimensions, and elements whose bytes fit 64-bit integers.
 MAX_RANK = 64
 MAX_ELEMENTS = 1 << 58
 _REEXPORT = "Export the module again, for example with Lowered.compiler_ir('hlo')."

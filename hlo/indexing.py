@@ -90,7 +90,7 @@ def gather(x: Array, indices: Array, attrs: Attrs) -> Array:
         position: Any = 0
         if dim in attrs["start_index_map"]:
             start = vectors[..., attrs["start_index_map"].index(dim)]
-            if start.dtype == np.uint64:  # the largest ones would turn negative
+            if start.dtype == np.uint64:  # the largest ones would become negative
                 start = np.minimum(start, np.iinfo(np.int64).max)
             start = np.clip(start.astype(np.int64), 0, x.shape[dim] - sizes[dim])
             position = expand(start, batch_dims)
@@ -182,7 +182,8 @@ def reduce_window(
 
 
 def sort(inputs: Sequence[Array], dim: int, less: Body) -> tuple[Array, ...]:
-    """Stable: an element's place is how many come before it by `less`, or are equal and earlier."""
+    """Stable: an element's position is the number of elements that are `less`, or equal and
+    earlier."""
     rows = [np.moveaxis(x, dim, -1) for x in inputs]
     pairs = [side for row in rows for side in (row[..., :, None], row[..., None, :])]
     [before] = less(*pairs)

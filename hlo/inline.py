@@ -179,7 +179,7 @@ class _Inliner:
 
 
 def _rewire(computation: Any, instead: dict[int, int], bodies: dict[int, list[int]]) -> None:
-    """Lets readers and control successors of the inlined calls see what took their place."""
+    """Makes readers and control successors of the inlined calls refer to what replaced them."""
 
     def resolve(ident: int) -> int:
         for _ in range(len(instead) + 1):

@@ -1,10 +1,10 @@
-"""A scheduled graph as XLA's compiler leaves it, with the ops of its fusions in their place.
+"""A scheduled graph as XLA's compiler leaves it, with each fusion replaced by its ops.
 
     fusion(a, b), calls = { p0, p1, ... }    ->    the ops of the computation, over a and b
     custom-call(a, b), a product of a library    ->    dot(a, b)
 
-Each instruction that launches something is kept with the ops that it computes and the values that
-it writes, so that the model of kernels can be asked about it as about any set of ops.
+Each instruction that launches something is recorded with the ops that it computes and the values
+that it writes, so that the model of kernels applies to it as to any set of ops.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Opened:
 
 
 def opened(scheduled: Graph, configs: Mapping[int | None, Any]) -> Opened:
-    """`scheduled` with the ops of its fusions, and of what it calls once, in their place.
+    """`scheduled` with its fusions, and what it calls once, replaced by their ops.
 
     Loops and conditionals stay instructions that launch what they call. `configs` are those of the
     backend, by `Op.origin` (see `backend_configs`).

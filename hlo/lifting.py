@@ -43,7 +43,7 @@ class StackRead:
 @dataclass(frozen=True)
 class Steps:
     """An element of what a loop carries, by its `index`, that iterations add the same `step` to.
-    From part to part of stacks it goes that way, or `backwards`."""
+    The parts of stacks are in that order, or `backwards`."""
 
     index: int
     step: int

@@ -1,4 +1,4 @@
-"""A module cut at custom calls that somebody else answers: the parts between them as modules."""
+"""A module cut at custom calls that the caller executes: the parts between them as modules."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class _Parter:
         """The instructions of a part in their order."""
         results = self.root.id if self.root.opcode == "tuple" else None
         stack = [i for i, at in self.levels.items() if at == level and i != results]
-        # what loads the kernels of a module stands alone, and is wanted before any of them
+        # what loads the kernels of a module stands alone, and runs before any of them
         stack += [i for i, one in self.by_id.items() if _stands_alone(one)]
         own: set[int] = set()
         while stack:

@@ -35,8 +35,8 @@ class Again:
 
     `loop` stacks `new` values at position `at`. By the ids of ops of its body, `stacks` are the
     elements of what it carries that have the values of all iterations, the new ones after the
-    others; `same` those that it hands on as they are. `feeds` are the elements of `reader` that are
-    elements of `loop`, by these."""
+    others; `same` those that are invariant. `feeds` are the elements of `reader` that are elements
+    of `loop`, by these."""
 
     graph: Graph
     loop: Op

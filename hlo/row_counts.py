@@ -14,7 +14,7 @@ COUNT = "s32"
 
 
 def operand_in_body(loop: LoopEditor, ends: int) -> Any:
-    """The mask of which the condition's instruction `ends` asks, in the body."""
+    """The mask that the condition's instruction `ends` joins, recomputed in the body."""
     condition, (inside, parameter) = loop.condition, loop.parameters
     brought: dict[int, Any] = {parameter.id: inside}
     operand = condition.by_id[ends].operand_ids[0]

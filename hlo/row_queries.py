@@ -1,8 +1,8 @@
-"""Telling the iterations of a loop what they would ask of all rows, in a module's proto: how often
-the answer is yes is counted by a loop of its own before.
+"""Replaces queries of all rows in the body of a loop by an iteration count, in a module's proto. A
+separate loop before it counts in how many iterations the answer is yes.
 
-The two loops may round differently, if they are compiled apart. So the loop counts, too; where it
-comes to another number, it was told wrong, and is run once more as it was.
+The two loops may round differently if they are compiled apart. So the loop counts as well. If it
+gets another number, the answers were wrong, and the original loop runs once more.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
 from fusionstitch.hlo.marks import LEAVE
 from fusionstitch.hlo.row_counts import COUNT, largest, needed, operand_in_body, spread
 
-#: What a row asks for that never comes to ask for nothing.
+#: The count of a row whose mask never falls.
 ALWAYS = int(np.iinfo(np.int32).max)
 
 
 @dataclass(frozen=True, eq=False)
 class RowQuery:
-    """What the body of a loop asks: whether any row has a mask. A row that lost it never gets it
-    again, and one that no longer goes on keeps it if it has it.
+    """A query in the body of a loop: whether any row has its mask set. A mask that was cleared is
+    never set again, and a row that stops keeps its mask.
 
-    Attributes:
-        asks: the ids of the instructions that ask
-        mask: the element of what the loop carries that is the mask
-        ends: the id of the condition's instruction that asks whether any row goes on
-        going: the element that is the mask of those that do; None: what `ends` is asked of
+    Attributes: queries: the ids of the instructions that make the query mask: the element of what
+    the loop carries that is the mask ends: the id of the condition's instruction that tests whether
+    any row goes on going: the element that is the mask of those that do; None: the operand of
+    `ends`
     """
 
     graph: Graph
@@ -83,15 +82,16 @@ def _copied(loop: LoopEditor) -> tuple[LoopEditor, Mapping[int, int], Mapping[in
     condition, body = (copied(loop.outer, one) for one in loop.computations)
     made = loop.outer.bring(loop.instruction, loop.instruction.operand_ids)
     put(made.called_computation_ids, [body[0].id, condition[0].id])
-    made.backend_config = b""  # it may say how often the loop turns
+    made.backend_config = b""  # it may hold the number of iterations
     return LoopEditor(loop.outer, made), body[1], condition[1]
 
 
 def _run(
     again: LoopEditor, loop: LoopEditor, found: RowQuery, wrong: Any, used_indices: Collection[int]
 ) -> None:
-    """The loop as it was, from its begin if the answers were `wrong`; else it does not turn, and
-    gives what there is of the `used_indices` elements. It stays XLA's: next to never is it run."""
+    """The original loop. It runs from the begin if the answers were `wrong`; else it has no
+    iterations, and returns the results there are, those of `used_indices`. It is left to XLA, since
+    it hardly ever runs."""
     outer, source = loop.outer, loop.instruction
     firsts = [again.begin(index).id for index in range(again.carried)]
     for index in sorted(used_indices):
@@ -128,8 +128,8 @@ def _most(loop: LoopEditor, found: RowQuery) -> Any:
 
 
 class _Rows:
-    """The rows of a loop, or of a copy of it, whose condition's instruction `ends` asks whether any
-    goes on; the loop carries their counts as element `counted`."""
+    """The rows of a loop, or of a copy of it, whose condition's instruction `ends` tests whether
+    any goes on; the loop carries their counts as element `counted`."""
 
     def __init__(self, loop: LoopEditor, found: RowQuery, ends: int, counted: int):
         self.loop, self.found, self.ends, self.counted = loop, found, ends, counted
@@ -153,7 +153,7 @@ class _Rows:
         always = spread(outer, outer.constant(COUNT, ALWAYS, source), self.counts)
         count = self.loop.result(self.counted, self.counts)
         mask = self.loop.result(self.found.mask, self.shape)
-        # a row that still has the mask stopped with it, and asks to the end
+        # a row that still has the mask stopped with it, so its answer stays yes to the end
         iterations = outer.add("select", self.counts, [mask.id, always.id, count.id], source)
         return largest(outer, iterations, self.counts)
 
@@ -174,7 +174,7 @@ class _Rows:
         put(ends.operand_ids, [both.id, *rest])
 
     def forget(self) -> None:
-        """Iterations hand on what neither the count nor the end of the loop needs."""
+        """Makes elements invariant that neither the count nor the end of the loop needs."""
         root = self.loop.root
         needed = {self.found.mask, self.counted}
         new = needed | set(_elements(self.loop.condition, self.loop.condition.computation.root_id))

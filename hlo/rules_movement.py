@@ -214,7 +214,8 @@ def slice_at_constants(op: Op) -> Make | None:
 
 
 def _match_ones(before: tuple[int, ...], after: tuple[int, ...]) -> list[int] | None:
-    """For each dimension before its place after, if the reshape only adds dimensions of size 1."""
+    """For each dimension before the reshape its number after it, if the reshape only adds
+    dimensions of size 1."""
     found: list[int] = []
     d = 0
     for n in before:

@@ -1,5 +1,5 @@
-"""Computing after a loop what its iterations would, in a module's proto: the loop stacks what that
-is made of."""
+"""Moves computations from a loop to after it, in a module's proto: the loop stacks their
+operands."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Summed:
 
 @dataclass(frozen=True, eq=False)
 class StackWrite:
-    """What an iteration writes, at `position`, into a stack that nothing in the loop reads: element
-    `index` of what it carries."""
+    """An iteration's write, at `position`, into a stack that nothing in the loop reads: element
+    `index` of the carried tuple."""
 
     op: Op
     index: int
@@ -35,8 +35,8 @@ class StackWrite:
 
 @dataclass(frozen=True, eq=False)
 class AfterLoop:
-    """What is to be computed after a loop of `trips` iterations: sums of theirs, and stacks. The
-    loop writes `stacks`, new ones, an iteration's at position `at`."""
+    """What is computed after a loop of `trips` iterations: sums over them, and stacks. The loop
+    writes the new stacks `stacks`, an iteration at position `at`."""
 
     graph: Graph
     loop: Op

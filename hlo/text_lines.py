@@ -123,8 +123,8 @@ def attributes_of(text: str) -> dict[str, str]:
 
 
 class _Cursor:
-    """A place in a text without comments that moves over what is read there, and the blanks
-    after it."""
+    """A position in a text without comments that moves past what is read, and past the blanks after
+    it."""
 
     def __init__(self, text: str):
         self.text = text

@@ -1,8 +1,8 @@
 """What is known of the body of a reduction: whether its values may be joined in any order.
 
-Threads that share a row take its elements in turns, start from the inits all of them, and join what
-they have in whatever order suits the hardware. For a body f that is right if it commutes, regroups,
-and takes an init more for nothing. It is shown in one of two ways:
+Threads that share a row interleave its elements, each start from the inits, and join their partial
+results in whatever order suits the hardware. For a body f that is correct if it commutes,
+associates, and an extra init changes nothing. It is shown in one of two ways:
 
     by trying    a body that only compares and selects decides by the order of its arguments alone:
                  equal, smaller, larger, zeros of either sign, NaN. All cases are few enough to be
@@ -10,10 +10,11 @@ and takes an init more for nothing. It is shown in one of two ways:
     by sampling  a body that is the same expression with its arguments exchanged, or a continuous
                  function of them, and that commutes and regroups up to rounding where it is tried.
 
-Where a value of the record is the place of the element, as in argmax, f need not commute: the one
-with the smaller place is the left one. Zeros of either sign are the same in a record: which of two
-that tie is given may depend on the order. Any other body is computed in the order of the elements,
-by runs of neighbours if it regroups where it is tried: JAX asks that of every body.
+Where a value of the record is the index of the element, as in argmax, f need not commute: the
+record with the smaller index is the left one. Zeros of either sign are the same in a record: which
+of two that tie is the result may depend on the order. Any other body is computed in the order of
+the elements. It goes by runs of neighbors if it associates where it is tried: JAX requires that of
+every body.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class _Join:
         ]
 
     def ordered(self, index: int | None, a: Values, b: Values) -> Values:
-        """The join in which the smaller place is the left one."""
+        """The join in which the record with the smaller index is the left one."""
         if index is None:
             return self(a, b)
         return _where(b[index] < a[index], self(b, a), self(a, b))
@@ -231,7 +232,7 @@ def _around(init: Array, dtype: str) -> Array:
 
 
 def _cases(values: Sequence[Array], count: int, index: int | None) -> list[Values]:
-    """All tuples of `count` records, where they have places of different ones."""
+    """All tuples of `count` records, with different indices if they have one."""
     records = [v.ravel() for v in np.meshgrid(*values, indexing="ij")]
     chosen = np.indices((len(records[0]),) * count).reshape(count, -1)
     if index is not None:
@@ -242,7 +243,7 @@ def _cases(values: Sequence[Array], count: int, index: int | None) -> list[Value
 
 
 def _regroups(join: _Join, index: int | None, a: Values, b: Values, c: Values) -> bool:
-    """Whether a join commutes and regroups, and has the place of one of its arguments."""
+    """Whether a join commutes and associates, and its index is that of one of its arguments."""
     ab = join.ordered(index, a, b)
     if index is not None and not ((ab[index] == a[index]) | (ab[index] == b[index])).all():
         return False
@@ -270,7 +271,7 @@ def _starts_freely(join: _Join, index: int | None, a: Values, b: Values) -> bool
     from_a, from_b = join(start, a), join(start, b)
     both = join.ordered(index, from_a, b)
     expected = both
-    if index is not None:  # the order of the elements is what is wanted
+    if index is not None:  # the order of the elements decides
         expected = _where(b[index] < a[index], join(from_b, a), join(from_a, b))
     pairs = [
         (join.ordered(index, start, start), start),

@@ -22,8 +22,8 @@ _NARROW = ("bf16", "f16")
 
 def columns(op: Op, side: int, matrix: Op) -> tuple[int, Shape, list[tuple[int, ...]]] | None:
     """The pieces of a dot whose operand number `side` is summed over its components, if the other
-    one is such a `matrix`: the dim of the result along which they lie, the shape of one, and where
-    in the matrix the factor of its first component is. None where it is not."""
+    operand is a `matrix`. Gives the dim of the result along which they lie, the shape of one, and
+    the index in the matrix of the factor of its first component. None otherwise."""
     contract, batch = (_both(op, what) for what in ("contract", "batch"))
     theirs = 1 - side
     if len(contract[theirs]) != 1 or batch[theirs] or matrix.shape.size > SMALL_MATRIX:

@@ -1,7 +1,7 @@
 """Which values of tiles with a halo threads exchange through shared memory.
 
-A value that is read at several places, as seen from what is computed of it, is computed again at
-each of them, or once, stored, and waited for. Inputs are stored where many neighbours read them.
+A value that its readers access at several indices is either recomputed at each of them, or computed
+once and stored, for which its readers wait. Inputs are stored where many neighbors read them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 #: Operations that take as long as reading an element, and as storing one in shared memory for other
 #: threads to read.
 READ, EXCHANGE = 8, 32
-#: Places at which a view of an input is read from which on it is stored.
+#: A view of an input is stored if it is read at so many indices.
 LEAST_READ = 3
 
 
 def with_exchanges(graph: Graph, tiled: Container[Op], views: Set[Op], outputs: Set[Op]) -> Graph:
     """The region with those of its values marked that are computed once for all threads of a block:
-    of `tiled` values what takes long to compute again, of `views` what is read at many places, and
-    all that become `outputs`."""
+    those `tiled` values that take long to recompute, those `views` that are read at many indices,
+    and all that become `outputs`."""
     reads = _reads(graph)
     once = {*outputs, *(op for op in views if reads.get(op, 0) >= LEAST_READ)}
     cost: dict[Op, float] = {}
@@ -40,8 +40,8 @@ def with_exchanges(graph: Graph, tiled: Container[Op], views: Set[Op], outputs: 
 
 
 def _reads(graph: Graph) -> dict[Op, int]:
-    """At how many places, as seen from what is computed of it, each value is read. Loops that sum
-    it up had rather find it where it is stored."""
+    """At how many indices readers access each value. For loops that sum it up it should be
+    stored."""
     found: dict[Op, int] = {}
     for op in reversed(graph.ops[:-1]):
         found[op] = sum(

@@ -29,7 +29,7 @@ def is_of_few_terms(dot: Op) -> bool:
 
 
 def with_few_terms(graph: Graph) -> Graph:
-    """The region with sums in place of such products; the same if it has none."""
+    """The region with such products replaced by sums; the same if it has none."""
     return rewrite(rewrite(graph, _summed), _reshaped_once)
 
 

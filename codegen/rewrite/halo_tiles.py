@@ -3,14 +3,13 @@
     y[p] = f(x[p - 1], x[p], x[p + 1])    ->    y'[t, i] = f(x'[t, i], x'[t, i + 1], x'[t, i + 2])
                                                 where x'[t, i] = x[t n - 1 + i], n + 2 of them
 
-Of each value a block computes what its tile of the output stands on, a margin (the halo) that it
-shares with its neighbours included: then the tiles do not depend on each other, t is an axis of the
-grid, and whatever is stored on the way lies in shared memory. The price is that a margin is
-computed by both neighbours. Which elements a value needs is found from the outputs back
-(`tile_needs.py`). Inputs, and what elements do not follow through, are views: a window of n + 2
-elements every n (`tile_views.py`); other ops have rules by opcode (`tile_rules.py`). What lies
-outside of an array is computed, too, and read by nobody: a pad asks each element whether it is
-inside.
+Of each value a block computes what its tile of the output depends on, including a margin (the halo)
+that it shares with its neighbors. Then the tiles do not depend on each other, t is an axis of the
+grid, and what is stored on the way lies in shared memory. The price is that both neighbors compute
+a margin. Which elements a value needs is found from the outputs back (`tile_needs.py`). Inputs, and
+what elements do not follow through, are views: a window of n + 2 elements every n
+(`tile_views.py`); other ops have rules by opcode (`tile_rules.py`). Elements outside of an array
+are also computed, but nothing reads them: a pad checks for each element whether it is inside.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     w = -log1p(-x * x)    p = a polynomial of w - 2.5, or of sqrt(w) - 3    p * x
 
-Normal random numbers are made by it. It is known by its values: whatever is computed of x by such
-ops, with one comparison that chooses the polynomial, and is the function wherever it is asked.
+Normal random numbers are made by it. It is recognized by its values: any function of x by such ops,
+with one comparison that chooses the polynomial, that equals the inverse error function at all
+sample points.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fusionstitch.hlo.rewrite import splat
 
 #: Ops that it takes at most.
 MOST_OPS = 100
-#: Where it is asked: at numbers of one logarithm after the other, which chooses the polynomial.
+#: The sample points: numbers at increasing logarithms, which choose the polynomial.
 _SAMPLES = np.sqrt(-np.expm1(-np.array([1e-12, 1e-4, *np.arange(0.1, 16.5, 0.2)])))
 _EDGES = np.array([0, 1e-30, 1e-7, 1.001, 2, np.inf, np.nan])
 _ARGUMENTS = np.concatenate([-_SAMPLES, _SAMPLES, -_EDGES, _EDGES]).astype(np.float32)

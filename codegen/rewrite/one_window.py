@@ -2,7 +2,7 @@
 
     scatter(x, start, u) by f   ->   x with f(x[window], u) at the window, if that is inside of x
 
-XLA drops a window that is not inside as a whole: its elements keep what they have then.
+XLA drops a window that is not entirely inside: its elements are then unchanged.
 """
 
 from __future__ import annotations

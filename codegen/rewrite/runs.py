@@ -3,9 +3,9 @@
     reduce(x[R, N])  ->  reduce(reduce(runs[R, N / L, L]))
 
 One thread joins the elements of a run, one after the other, and then one thread the results of the
-runs, in their order. A run that has no element yet, or padding in the place of one, is neither an
-element nor an init: every record says first whether there is anything in it, and the functor takes
-the other one where there is not. So the init is joined once, in front of the first element.
+runs, in their order. A run without an element yet, or with padding instead of one, is neither an
+element nor an init. The first value of every record says whether it holds anything, and the functor
+returns the other record if not. So the init is joined once, in front of the first element.
 """
 
 from __future__ import annotations

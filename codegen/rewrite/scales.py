@@ -1,8 +1,8 @@
 """Factors that keep numbers in range: without them a sum would overflow, or lose what is small.
 
 The squares of x may be infinite, or 0, where those in s * sqrt(sum((x / s)^2)) are not, for s the
-largest |x|; so may a sum of x be where sum(x * 1e-20) is a number; and a sum of products with
-(p / l).astype(f16) says nothing of what p is in f16.
+largest |x|; so may a sum of x be where sum(x * 1e-20) is a number; and a sum of products with (p /
+l).astype(f16) implies nothing about p in f16.
 """
 
 from __future__ import annotations

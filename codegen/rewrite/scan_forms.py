@@ -171,8 +171,8 @@ def _orders(
 
 
 def _has_rows(op: Op, fact: Fact, dims: tuple[int, ...]) -> bool:
-    """Whether a value varies along neighbouring dims, in the place of those of its source, and has
-    all rows of that along others, in their order."""
+    """Whether a value varies along neighboring dims, at the position of those of its source, and
+    has all rows of that along others, in their order."""
     if not dims or dims != tuple(range(dims[0], dims[-1] + 1)):
         return False
     source, axes = fact.source.dims, fact.axes

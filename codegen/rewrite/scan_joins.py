@@ -82,7 +82,7 @@ def join(known: Known, op: Op) -> Iterator[Fact]:
 
 
 def _read_by(known: Known, op: Op, other: Op) -> list[tuple[int, ...]]:
-    """The dims of a value along which another one has its elements in other places."""
+    """The dims of a value along which another one has its elements at other indices."""
     return list(dict.fromkeys(fact.axes for fact in known.of(other) if fact.source is op))
 
 

@@ -31,7 +31,7 @@ VECTOR = 16
 
 
 class Scanning:
-    """Makes the ops of one scan, in the place of its op: all new ones are in `chain`."""
+    """Makes the ops that replace one scan: all new ones are in `chain`."""
 
     def __init__(self, op: Op, scan: Scan):
         self.scan, self.chain = scan, Chain(op)
@@ -134,8 +134,8 @@ class Scanning:
         return self.chain.like(own, "add", self.chain.like(own, "multiply", factor, before), own)
 
     def _begun(self, after: Op, own: Op, axis: int, first: int) -> Op:
-        """What follows nothing, at one place of an axis, is what it is: its factor, which may be
-        infinite, counts for nothing."""
+        """An element that follows nothing, at one index of an axis, is unchanged: its factor, which
+        may be infinite, does not count."""
         iota = self.chain.make("iota", "s32", own.dims, dimension=axis)
         at = self.chain.splat(first, iota)
         begins = self.chain.compare(iota, "EQ", at)

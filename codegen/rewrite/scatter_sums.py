@@ -1,4 +1,4 @@
-"""Scatters of few updates to few places, as reductions of what matches.
+"""Scatters of few updates to few elements, as reductions of the updates that match.
 
     scatter-add(x, i, u)  ->  x + reduce-add(select(iota == i, u, 0)) over the updates
 

@@ -50,7 +50,7 @@ class OneUpdate:
 
 
 def expand_scatters(graph: Graph) -> Graph:
-    """A region with the scatters that allow it turned into selects and reductions."""
+    """A region with scatters rewritten as selects and reductions where possible."""
     if not any(op.opcode == "scatter" for op in graph):
         return graph
     for rule in (_of_sum, _of_scatter, update_window, expand_scatter):

@@ -60,7 +60,7 @@ class _Classes:
 
 def stencil_axes(graph: Graph) -> list[Axis]:
     """The axes of the outputs of a region along which something is shifted, the major ones of the
-    largest output first. None of them is rolled along in one place and ends in another."""
+    largest output first. No value is rolled along an axis that ends elsewhere."""
     classes = _Classes()
     nodes = [(op, dim) for op in graph.ops[:-1] for dim in range(op.shape.rank)]
     rolls = {node for node in nodes if rolled(*node)}

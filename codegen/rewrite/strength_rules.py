@@ -293,7 +293,7 @@ def narrow(builder: Builder, op: Op) -> Op | None:
 
 # ---- random bits --------------------------------------------------------------------------------
 
-#: Steps from one f32 to another that never turn a larger value into a smaller one.
+#: Monotonic steps from one f32 to another: a larger value never becomes a smaller one.
 _GROWING: Mapping[str, Callable[..., Any]] = {
     "add": np.add,
     "subtract": np.subtract,

@@ -4,14 +4,14 @@
     reduce(stack(a, b), axis)         ->    add(a, b)
 
 A value of a few components (a position, a quaternion, the directions of a lattice) is often stacked
-in between. A loop over the elements of the stack has each of them alone: it computes what they have
-in common for each, and meets the others in memory. A loop over the items has all of an item's
-components in registers, and none of them asks which one it is. The price is longer text. Pieces of
+in between. A loop over the elements of the stack has one component at a time: it recomputes what
+they have in common, and reads the others from memory. A loop over the items has all of an item's
+components in registers, without checks which one an element is. The price is longer code. Pieces of
 different shapes are no components: a border stays beside what it surrounds.
 
 An input of many items of a few components each, its minor-most dim (points, boxes, small matrices,
-logits of a few classes), is such a stack as well where components are summed up, or kept while
-items are.
+logits of a few classes), is such a stack as well where components are summed up, or remain while
+items are summed up.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What tiles need: the elements of each value that a tile of the outputs stands on.
+"""What tiles need: the elements of each value that a tile of the outputs depends on.
 
     y[p] = x[p - 1] + x[p + 1]    a tile of y, p from t n to (t + 1) n, needs x from one element
                                   before that to one after it
 
 From the outputs back each value gets an interval around the tile, the wider the more stencils are
-between (bounds inference, as Halide's). What stands before and after a value to pad it as its
-border says (its edge repeated, or reflected) is *pinned*: the first tile reads it, or the last, and
-no other. What elements cannot be followed through is computed as a whole; tiles are views of it.
+between (bounds inference, as Halide's). Padding before and after a value (its edge repeated, or
+reflected) is *pinned*: only the first tile reads it, or the last. What elements cannot be followed
+through is computed as a whole; tiles are views of it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Tiles:
         return [n for n, dim in own.items() if dim in reduce.attrs["dimensions"]]
 
     def followed(self, slice_: Op, pins: Pins) -> set[int]:
-        """The dims of a slice along which its operand is read at the places that it takes."""
+        """The dims of a slice along which its operand is read at the indices that it takes."""
         pinned = {
             dim
             for n, _ in pins

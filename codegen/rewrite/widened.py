@@ -22,7 +22,7 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 _WIDER = ("f32", "f64")
 _TYPED = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCTION, Kind.DOT})
-#: Ops whose results are what they are by their types: somebody asks for the bits or the rounding.
+#: Ops whose results depend on their types: the program uses the bits or the rounding.
 _TYPE_MATTERS = frozenset({"bitcast-convert", "convert", "reduce-precision", "member"})
 
 

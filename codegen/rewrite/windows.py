@@ -49,8 +49,8 @@ def _reducible(op: Op) -> Verdict:
 
 
 def expand_window(op: Op) -> list[Op]:
-    """The ops that stand for a reduce-window. Raises CodegenError where there are none: of loops
-    nobody asked that before."""
+    """The ops that replace a reduce-window. Raises CodegenError where there are none: for loops
+    that was not checked before."""
     if not (found := _reducible(op)):
         raise CodegenError(f"Kernels cannot reduce as {op.name}: leave it to XLA. {found.reason}")
     chain, (x, init) = Chain(op), op.operands
@@ -117,7 +117,7 @@ def _over(chain: Chain, view: Op, init: Op, attrs: Mapping[str, Any], dims: tupl
 
 
 def _is_padded(attrs: Mapping[str, Any]) -> bool:
-    """Whether windows hold places without an element."""
+    """Whether windows have positions without an element."""
     return any((*attrs["low"], *attrs["high"])) or set(attrs["base_dilation"]) != {1}
 
 
