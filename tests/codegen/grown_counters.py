@@ -188,13 +188,14 @@ class _Writer:
         tile = variable(f"tile_{n}", stage.tiles)
         source = self.one.stages[stage.source] if stage.source >= 0 else None
         tiles = source.tiles if source else TILES
-        places = [(tile * f + o) % tiles for f, o in stage.reads]
+        indices = [(tile * f + o) % tiles for f, o in stage.reads]
         body: list[Statement] = []
         if source and stage.edge != "grid":
-            body += (self.waited(stage.source, stage.edge, place) for place in places)
+            body += (self.waited(stage.source, stage.edge, place) for place in indices)
         other = (T + stage.shift % THREADS) % THREADS
         loads: list[Expr] = [
-            at(self.buffer(stage.source), _element(source, tiles, place, other)) for place in places
+            at(self.buffer(stage.source), _element(source, tiles, place, other))
+            for place in indices
         ]
         total = infix("+", *loads, number(n + 1)) if loads else number(n + 1)
         body += [put(self.buffer(n), _element(stage, stage.tiles, tile, T), total)]

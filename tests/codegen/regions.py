@@ -186,13 +186,13 @@ def launched(
     ]
     scratch = [_Memory(s.dims, NUMPY_DTYPES[s.dtype]) for s in kernel.scratch]
     addresses = [m.address for m in (*inputs, *outputs, *scratch)]
-    places = emulate.launch(artifact, addresses, ignoring=ignoring)
+    indices = emulate.launch(artifact, addresses, ignoring=ignoring)
     if met is not None:
-        met += places
+        met += indices
     assert all(m.intact for m in (*inputs, *outputs, *scratch)), f"{kernel.name}: out of bounds"
     for number, (memory, value) in enumerate(zip(inputs, args, strict=True)):
-        kept = number in over.values() or memory.value.tobytes() == value.tobytes()
-        assert kept, f"{kernel.name} wrote to its input {number}"
+        retained = number in over.values() or memory.value.tobytes() == value.tobytes()
+        assert retained, f"{kernel.name} wrote to its input {number}"
     return [
         m.value.view(NUMPY_DTYPES[s.dtype]) for m, s in zip(outputs, kernel.outputs, strict=True)
     ]

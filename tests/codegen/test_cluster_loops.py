@@ -143,8 +143,8 @@ def test_clusters_are_as_large_as_the_weights_take(host_compiler: str, blocks: i
 def test_templates_say_how_large_clusters_are(blocks: int) -> None:
     region = whole_of(powers, STATES, WEIGHTS)
     settings = Settings(device("h200"), CodegenOptions())
-    asked = f"loop cluster blocks {blocks} threads 32 cluster {blocks}"
-    kernel = plan_loops(region, settings, template=asked).kernel()
+    requested = f"loop cluster blocks {blocks} threads 32 cluster {blocks}"
+    kernel = plan_loops(region, settings, template=requested).kernel()
     assert kernel.cluster == blocks
     again = plan_loops(region, settings, template=kernel.template).kernel()
     assert again.source == kernel.source

@@ -109,6 +109,6 @@ def test_values_of_variables_are_put_in_everywhere() -> None:
     assert substituted(ROW * 48 + COLUMN, values) == COLUMN + 96
     assert substituted((ROW * 48 + COLUMN) // 48, values) == constant(2)
     assert substituted(COLUMN, values) is COLUMN
-    [(place, _)] = substituted(picked(), values).terms
-    assert isinstance(place, Fetched)
-    assert place.at == (constant(2),)
+    [(position, _)] = substituted(picked(), values).terms
+    assert isinstance(position, Fetched)
+    assert position.at == (constant(2),)

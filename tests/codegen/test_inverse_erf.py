@@ -82,10 +82,10 @@ def test_its_argument_is_rounded_as_its_type_says(host_compiler: str, dtype: Any
     x = np.linspace(-1, 1, 4001).astype(np.float32)
     options = fs.Options(backend="emulate", scorer="paper")
     found = fs.jit(lambda x: lax.erf_inv(x.astype(dtype)), options=options)(x)
-    wanted = lax.erf_inv(x.astype(dtype))
-    np.testing.assert_array_equal(np.isinf(found), np.isinf(wanted))
+    expected = lax.erf_inv(x.astype(dtype))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(expected))
     np.testing.assert_allclose(
-        np.float32(found), np.float32(wanted), rtol=2 * float(jnp.finfo(dtype).eps)
+        np.float32(found), np.float32(expected), rtol=2 * float(jnp.finfo(dtype).eps)
     )
     assert known(lax.erf_inv, dtype=jnp.float16) == 1  # of the float that it is converted to
 
@@ -106,7 +106,7 @@ def test_kernels_compute_it(host_compiler: str, numerics: str) -> None:
     [kernel] = found.kernels
     assert ("erfinvf(" in kernel.source) is (numerics == "default")
     with np.errstate(all="ignore"):
-        wanted = ELEMENTWISE["inverse-erf"](x)
+        expected = ELEMENTWISE["inverse-erf"](x)
     result = np.asarray(fs.jit(fun, options=options)(x)).reshape(-1)
     rows = np.where(np.isnan(x.reshape(8, 256)).any(1, keepdims=True), 2, 1)
-    np.testing.assert_allclose(result, (wanted.reshape(8, 256) * rows).reshape(-1), rtol=2e-6)
+    np.testing.assert_allclose(result, (expected.reshape(8, 256) * rows).reshape(-1), rtol=2e-6)

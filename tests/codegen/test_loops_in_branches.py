@@ -207,9 +207,9 @@ def test_a_loop_in_a_branch_on_the_gpu(name: str, form: str) -> None:
 def test_turns_of_loops_in_branches_are_known_where_the_program_says_them() -> None:
     with taken():
         [stitch] = stitched(switched, ROW).stitches
-    told = dict(stitch.kernel.facts)["loops"]
-    assert isinstance(told, Loops)
-    [outer] = told.loops
+    reported = dict(stitch.kernel.facts)["loops"]
+    assert isinstance(reported, Loops)
+    [outer] = reported.loops
     assert [inner.iterations for inner in outer.inner] == [4, None]
-    turns = dict(stitch.chosen.facts.facts)["turns"]
-    assert turns == (7, ((4, (), True), (100, (), False)), True)
+    trips = dict(stitch.chosen.facts.facts)["turns"]
+    assert trips == (7, ((4, (), True), (100, (), False)), True)

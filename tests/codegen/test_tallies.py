@@ -57,18 +57,18 @@ def test_a_kernel_does_what_was_counted(
     """Accesses of each memory by their width, barriers of each scope, shuffles."""
     tally, ran = tallies[name], counted.counters(cases[name])
     seen = {**ran.reads, **{("stored", *key): n for key, n in ran.writes.items()}, **ran.meetings}
-    said = {
+    printed = {
         **accesses(tally.loads),
         **{("stored", *k): n for k, n in accesses(tally.stores).items()},
     }
-    said |= {SCOPES[scope]: n for scope, n in tally.barriers.items() if n}
-    said["shuffle"] = tally.shuffles
+    printed |= {SCOPES[scope]: n for scope, n in tally.barriers.items() if n}
+    printed["shuffle"] = tally.shuffles
     if any(phase.instructions.tensor_flops for phase in tally.phases):
         seen["shuffle"] = tally.shuffles  # emulated tensor cores shuffle, too
     if name in UNSEEN:
-        del said["stored", *UNSEEN[name]]
-    for key in said.keys() | seen.keys():
-        one, other = said.get(key, 0), seen.get(key, 0)
+        del printed["stored", *UNSEEN[name]]
+    for key in printed.keys() | seen.keys():
+        one, other = printed.get(key, 0), seen.get(key, 0)
         if name in SAMPLED:
             assert other == pytest.approx(one, rel=NEAR), key
         elif name in UPPER:
@@ -80,9 +80,9 @@ def test_a_kernel_does_what_was_counted(
 def accesses(found: Accesses) -> dict[object, int]:
     """How many there are, as the emulator tells it: tables are no memory of it."""
     return {
-        (place.value, width): one.accesses
-        for (place, width), one in found.items()
-        if one.accesses and place is not Memory.CONSTANT
+        (index.value, width): one.accesses
+        for (index, width), one in found.items()
+        if one.accesses and index is not Memory.CONSTANT
     }
 
 

@@ -185,8 +185,8 @@ def normalised(b: Builder, inputs: int) -> Any:
 
 
 def added(b: Builder, rows: int) -> Any:
-    table, places = b.parameter((rows, 1)), b.parameter((1 << 16,), "s32")
-    return b.add_to_rows(table, places, b.parameter((1 << 16, 1)))
+    table, indices = b.parameter((rows, 1)), b.parameter((1 << 16,), "s32")
+    return b.add_to_rows(table, indices, b.parameter((1 << 16, 1)))
 
 
 def narrow(b: Builder) -> tuple[Any, Any, Any]:

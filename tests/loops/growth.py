@@ -258,8 +258,12 @@ class Growth(Rare):
                 return i < most
             if kind == 1:
                 x = x.reshape(-1)[-1]
-            asked = jnp.sum(x) if kind == 0 else jnp.max(x)
-            more = asked if x.dtype == jnp.bool_ and kind else asked > drawn((), asked.dtype, most)
+            requested = jnp.sum(x) if kind == 0 else jnp.max(x)
+            more = (
+                requested
+                if x.dtype == jnp.bool_ and kind
+                else requested > drawn((), requested.dtype, most)
+            )
             return more & (i < most) if kind < 2 else (i < most) & ~more
 
         def body(s: Any) -> Any:

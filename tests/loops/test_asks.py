@@ -43,8 +43,8 @@ def solved(
     a wrong answer shows. Integers, which nothing rounds."""
 
     def body(s: Any) -> Any:
-        y, t, first, kept, i, *going = s
-        slope = jnp.where(asks(first, y), y * 3 + 1, kept)
+        y, t, first, retained, i, *going = s
+        slope = jnp.where(asks(first, y), y * 3 + 1, retained)
         tried = (y * 5 + slope) % 1009
         taken = (tried % 7 < 4) & (speed > 0)
         mask = going[0] if carried else t < END
@@ -53,7 +53,7 @@ def solved(
             jnp.where(taken, tried, y + 1),
             later,
             falls(first, taken, y),
-            jnp.where(taken, slope + 11, kept),
+            jnp.where(taken, slope + 11, retained),
         )
         kept_by_rows = [jnp.where(mask, a, b) for a, b in zip(new, s, strict=False)]
         return *kept_by_rows, i + 1, *(one & (later < END) for one in going)
@@ -61,8 +61,8 @@ def solved(
     ones, zeros = jnp.ones(y.shape, bool), jnp.zeros_like(y)
     start = y, zeros if carried else begin, ones, zeros, 0, *([ones] if carried else [])
     more = lambda s: jnp.any(s[1] < END) & (s[4] < LIMIT)  # noqa: E731
-    y, t, first, kept, *_ = lax.while_loop(more, body, start)
-    return y, t, first, kept
+    y, t, first, retained, *_ = lax.while_loop(more, body, start)
+    return y, t, first, retained
 
 
 def _drawn(*shape: int) -> list[np.ndarray]:
@@ -127,17 +127,17 @@ def leaving(y: Any, leaves: Any, pace: Any) -> Any:
     """Rows that have stopped still lose the mask, which none reads after the loop."""
 
     def body(s: Any) -> Any:
-        y, t, first, kept, i, mask = s
-        slope = jnp.where(jnp.any(first), y * 3 + 1, kept)
+        y, t, first, retained, i, mask = s
+        slope = jnp.where(jnp.any(first), y * 3 + 1, retained)
         later = t + pace
         new = (y * 5 + slope) % 1009, later, slope + 11
-        y, t, kept = (jnp.where(mask, a, b) for a, b in zip(new, (y, t, kept), strict=True))
-        return y, t, first & (i < leaves), kept, i + 1, mask & (later < END)
+        y, t, retained = (jnp.where(mask, a, b) for a, b in zip(new, (y, t, retained), strict=True))
+        return y, t, first & (i < leaves), retained, i + 1, mask & (later < END)
 
     ones, zeros = jnp.ones(y.shape, bool), jnp.zeros_like(y)
     more = lambda s: jnp.any(s[1] < END) & (s[4] < LIMIT)  # noqa: E731
-    y, _, _, kept, *_ = lax.while_loop(more, body, (y, zeros, ones, zeros, 0, ones))
-    return y, kept
+    y, _, _, retained, *_ = lax.while_loop(more, body, (y, zeros, ones, zeros, 0, ones))
+    return y, retained
 
 
 def begun(first: Any, y: Any) -> Any:
@@ -173,15 +173,15 @@ def test_rows_without_numbers_ask_to_the_end() -> None:
 
     def fun(y: Any) -> Any:
         def body(s: Any) -> Any:
-            y, t, first, kept, i = s
-            slope = jnp.where(jnp.any(first), -y, kept)
+            y, t, first, retained, i = s
+            slope = jnp.where(jnp.any(first), -y, retained)
             tried = y + 0.125 * slope
             taken, going = jnp.abs(tried) < 4, t < 1
             new = (
                 jnp.where(taken, tried, y),
                 jnp.where(taken, t + 0.0625 + 0.0625 * (y > 1), t),
                 first & ~taken,
-                jnp.where(taken, -tried * 0.5, kept),
+                jnp.where(taken, -tried * 0.5, retained),
             )
             return *(jnp.where(going, a, b) for a, b in zip(new, s, strict=False)), i + 1
 

@@ -66,11 +66,11 @@ def _grown(name: str) -> Grown:
 def _turns(name: str) -> tuple[int, int]:
     """Where the counter ends, and after how many turns."""
     dtype, at, step, compare, bound = COUNTERS[name]
-    limits, turns = np.iinfo(dtype), 0
+    limits, iterations = np.iinfo(dtype), 0
     while compare(at, bound):
         at = (at + step - limits.min) % (limits.max - limits.min + 1) + limits.min
-        turns += 1
-    return at, turns
+        iterations += 1
+    return at, iterations
 
 
 def test_counters_of_all_kinds_turn_as_often_as_they_should() -> None:
@@ -82,9 +82,9 @@ def test_counters_of_all_kinds_turn_as_often_as_they_should() -> None:
         found += list(cases(whole, next(iter(DEVICES))))
     artifacts = emulate.build([case.kernel for case in found], checked=True)
     wrong = [
-        f"{case.whole.name}, {case.kernel.template}: {said}"
+        f"{case.whole.name}, {case.kernel.template}: {printed}"
         for case, artifact in zip(found, artifacts, strict=True)
-        if (said := run(case, artifact, 1))
+        if (printed := run(case, artifact, 1))
     ]
     assert not wrong, "\n".join(wrong)
     assert {case.form for case in found} >= {"rows", "block", "grid"}
