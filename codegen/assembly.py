@@ -73,7 +73,8 @@ class Written:
         return replace(self, lowered=lowered, names=names)
 
     def cost(self, device: Device, trips: int = 1) -> KernelCost:
-        """What the statements do; a loop that the data ends is said to have so many `trips`."""
+        """What the statements do; a loop that the data ends is assumed to have `trips`
+        iterations."""
         return cost(count(self.lowered, device, trips), self.lowered)
 
 

@@ -1,4 +1,4 @@
-"""What holds of a region between passes: the invariants of a graph, and what kernels rely on.
+"""What holds for a region between passes: the invariants of a graph, and what kernels rely on.
 
 Every pass may count on it and must leave it so. Regions have three opcodes that modules do not:
 

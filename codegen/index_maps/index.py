@@ -325,7 +325,7 @@ def replaced(index: Index, new: Callable[[Fetched], Fetched]) -> Index:
 
 
 def substituted(index: Index, values: Mapping[Var, Index]) -> Index:
-    """`index` where variables have these values, in places that the data decides, too."""
+    """`index` where variables have these values, also inside of indices that the data decides."""
     if not values.keys() & index.variables:
         return index
 

@@ -1,7 +1,8 @@
 """Index maps: where each op reads its operands, given the index of the result element.
 
-The one table behind fusion of data movement: the tracer walks it to find which axes follow which,
-the emitter walks it to print the addresses, so that a transpose or a slice inside a kernel is free.
+Fusion of data movement rests on this one table. The tracer walks it to find which axes follow
+which, and the emitter walks it to print the addresses. So a transpose or a slice inside a kernel is
+free.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ def _windows(op: Op, index: Indices) -> list[Read]:
     return [Read(0, tuple(source))]
 
 
-# ---- places that the data decides ----------------------------------------------------------------
+# ---- indices that the data decides ---------------------------------------------------------------
 
 
 def _gather(op: Op, index: Indices) -> list[Read]:

@@ -12,8 +12,8 @@ Digit = tuple[str, int, int]
 
 @functools.lru_cache(maxsize=1 << 14)
 def digits_of(index: Index) -> tuple[tuple[Digit, ...], int]:
-    """The digits that make up `index`, minor to major, and the size of the number they form; size
-    0 and the digits up to the first term that is none, where there is such a term."""
+    """The digits that make up `index`, minor to major, and the size of the number they form. If a
+    term is no digit, the size is 0, with the digits before that term."""
     if index.const:
         return (), 0
     found: list[Digit] = []

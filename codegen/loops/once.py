@@ -22,9 +22,9 @@ from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 DOT_REPEATS = 32
 #: Operations per element from which a value read by several stages is computed once.
 RECOMPUTE_LIMIT = 64
-#: Places at which a stage may compute inlined values again, each op at each index but its first:
-#: values that are taken from two places of others, level by level (a scan as a tree), double with
-#: each level.
+#: Most indices at which a stage may recompute inlined values, each op at each index but its first.
+#: Values that read two elements of others, level by level (a scan as a tree), double with each
+#: level.
 MOST_AGAIN = 1 << 11
 #: Rows for which a streamed dot computes an element of an operand once.
 BLOCK_ROWS = 128
@@ -81,9 +81,10 @@ def materialized(
     """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
     compute again for each of several stages, or for each column of a dot. What lies between the
     dots of a stream is computed once anyway. Where threads may wait for each other once more
-    (`synchronisation`), also values that are read at several places, where that takes longer; with
-    `spread` an element counts as read at each place that it is broadcast to, with `short` also
-    where that makes text alone, as in each piece of what it is a part of."""
+    (`synchronisation`), also values that are read at several indices, where recomputing them takes
+    longer. With `spread` an element counts as read at each index that it is broadcast to. With
+    `short` also values whose recomputation only makes code longer, as in each piece of what they
+    are a part of."""
     readers = reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     dear = {op.id for op in graph.ops if op.opcode == "dot" or annotations_of(op).matches}

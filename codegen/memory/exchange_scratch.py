@@ -1,4 +1,4 @@
-"""Rooms: shared memory that the threads of a nest exchange values through while they walk it."""
+"""Shared memory through which the threads of a nest exchange values while they walk it."""
 
 from __future__ import annotations
 

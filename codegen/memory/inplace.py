@@ -83,11 +83,11 @@ def _is_over(
 ) -> bool:
     """Whether `reader` has read an element before `writer` overwrites it with one of `output`.
 
-    Either a grid barrier lies between the two, or both visit the element in one loop, the reader
-    in no later step: all values of a step are computed before its first store, but for those per
-    row of a register tile, which are computed and stored one by one. One thread of a team stores
-    values per row, while others may not have read yet: theirs must not matter. A sliced output
-    never is over an input, because its elements move.
+    Either a grid barrier lies between the two, or both visit the element in one loop, the reader in
+    no later step. All values of a step are computed before its first store, except those per row of
+    a register tile, which are computed and stored one by one. One thread of a team stores values
+    per row, while others may not have read yet: theirs must not matter. A sliced output never
+    overwrites an input, because its elements move.
     """
     read, write = sites[reader], sites[writer]
     if read.phase < write.phase:

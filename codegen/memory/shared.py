@@ -24,11 +24,11 @@ Dominates = Callable[[Hashable, Hashable], bool]
 class SharedRequest:
     """One schedule. Sizes are bytes.
 
-    `bytes` is what its result needs in shared memory (0: it writes outputs only), `scratch` what
-    it needs only while it runs (partials of a block reduction). `reads` are the ops whose shared
-    results it reads; of those in `in_place` each thread reads only the element that it itself
-    then writes, so a result of the same size may overwrite them. Schedules of one `nest` run
-    interleaved, row by row: among them a buffer changes hands only in place.
+    `bytes` is what its result needs in shared memory (0: it writes outputs only), `scratch` what it
+    needs only while it runs (partials of a block reduction). `reads` are the ops whose shared
+    results it reads; of those in `in_place` each thread reads only the element that it itself then
+    writes, so a result of the same size may overwrite them. Schedules of one `nest` run
+    interleaved, row by row: among them a buffer gets a new owner only in place.
     """
 
     op: Hashable
@@ -80,9 +80,9 @@ def plan_shared(
 ) -> SharedPlan | Verdict:
     """Plans shared memory of at most `limit` bytes, or forbids with the volume (paper 5.3).
 
-    `schedules` stand in emitted order, one per op. Without `sharing` every result and scratch
-    has its own buffer. Where dominance alone leaves too much alive (packed patterns without a
-    common user), a buffer changes hands after its owner's last reader, wherever the taker stands.
+    `schedules` stand in emitted order, one per op. Without `sharing` every result and scratch has
+    its own buffer. Where dominance alone leaves too much alive (packed patterns without a common
+    user), a buffer is free after its owner's last reader, wherever the taker stands.
 
     Raises VerifyError when a schedule reads what no earlier one writes.
     """

@@ -1,10 +1,10 @@
-"""Storage: which stage values pass through shared or global memory, and where they lie, and the
+"""Storage: which stage values pass through shared or global memory and where they lie, and the
 buffers in which threads exchange values.
 
-Algorithm 4 plans over positions in execution order. The loops of one nest interleave row by row,
-so inside a nest a buffer may change hands only in place, and in no nest whose threads go through
-runs of elements; everything else a nest reads stays alive to the nest's end, which has a position
-of its own.
+Algorithm 4 plans over positions in execution order. The loops of one nest interleave row by row. So
+inside a nest a buffer may get a new owner only in place, and never in a nest whose threads go
+through runs of elements. Everything else that a nest reads stays live to the nest's end, which has
+a position of its own.
 """
 
 from __future__ import annotations

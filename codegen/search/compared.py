@@ -1,8 +1,8 @@
 """The schedule of a kernel, and others near it: the fastest by the cost estimate is taken.
 
-The defaults go by rules of thumb. How many blocks of what size work on a phase, how many threads
-share a row, and into how many parts a sum is split decides how far loads hide what others wait for,
-and what a barrier costs: here the statements of each are counted.
+The defaults go by rules of thumb. The number and size of blocks, the threads that share a row and
+the parts of a split sum decide how well latency is hidden, and what a barrier costs. Here the
+statements of each schedule are counted.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ MOST_CLASSES = 3
 
 
 def started(scheduled: Scheduled, settings: Settings) -> Draft:
-    """The draft of a default schedule, or one of the same region in which what takes long to
-    compute again is computed once, or no output is stored piece by piece: of those that there are,
-    the fastest by the cost estimate. Raises CodegenError where there is none."""
+    """The fastest draft by the cost estimate: that of the default schedule, one in which what takes
+    long to recompute is computed once, or one in which no output is stored piece by piece. Raises
+    CodegenError where there is none."""
     free = settings.options.template is None and settings.options.tuning == DEFAULT
     found: list[Draft] = []
     refused: CodegenError | None = None
@@ -82,7 +82,7 @@ def _decided(own: Scheduled, settings: Settings) -> Scheduled:
 
 def others(own: Scheduled) -> Iterator[frozenset[int]]:
     """The sets of ops to compute once that differ from a schedule's in one class of values, or the
-    first of it. Values are of a class if they are alike in what they do, at how many places they
+    first of it. Values are of a class if they are alike in what they do, at how many indices they
     are read, and whether they are stored."""
     if _is_fixed(own):
         return

@@ -38,8 +38,8 @@ def uncommented(source: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 14)  # kernels that are drafted have most of their names in common
 def identifier(hint: str) -> str:
-    """A C identifier like `hint` that is no keyword, no macro, and no name generated code uses
-    without asking a `Writer` for it."""
+    """A C identifier like `hint` that is no keyword, no macro, and no name that generated code uses
+    without getting it from a `Writer`."""
     runs = itertools.groupby(hint[: 2 * MOST_CHARACTERS], lambda c: c.isascii() and c.isalnum())
     words = ("".join(run) if is_plain else "_" for is_plain, run in runs)
     name = "".join(words)[:MOST_CHARACTERS].strip("_") or "value"
