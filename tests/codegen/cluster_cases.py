@@ -46,7 +46,7 @@ def scaled(x):
 
 
 def without_largest(x):
-    """A value and its place reduced together."""
+    """A value and its index reduced together."""
     return jnp.where(jnp.arange(x.shape[1]) == jnp.argmax(x, -1, keepdims=True), 0.0, x)
 
 

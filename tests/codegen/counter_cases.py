@@ -87,7 +87,7 @@ TWICE = (
 )
 SHIFTED_TWICE = np.roll(X, -2 * THREADS)
 
-# ---- a ring of two places between a block that makes tiles and one that uses them ----------------
+# ---- a ring of two tiles between a block that makes tiles and one that uses them -----------------
 
 N, PLACE = variable("n", TILES), variable("n", TILES) % 2
 RING = Buffer("ring", FLOAT, 2 * THREADS, Memory.SCRATCH)

@@ -98,7 +98,7 @@ def _readable(stages: list[Stage], source: int) -> int:
 
 
 def _may_be_over(stages: list[Stage], over: int, tiles: int, source: int) -> bool:
-    """Whether a stage may write to the memory of another one, which nobody else does."""
+    """Whether a stage may write to the memory of another one, which no other one does."""
     if over >= len(stages) or source == over:
         return False
     taken = any(one.over == over for one in stages) or stages[over].over is not None
@@ -263,7 +263,7 @@ def mutants(kernel: Lowered) -> Iterator[Lowered]:
 
 
 def _without(body: tuple[Statement, ...], missing: Statement) -> tuple[Statement, ...]:
-    """Statements without a certain one, at the first place where it stands."""
+    """Statements without the first occurrence of a certain one."""
     found: list[Statement] = []
     for number_, one in enumerate(body):
         if one is missing:

@@ -46,7 +46,7 @@ UNSHARED = CodegenOptions(sharing=False)
 
 @dataclass(frozen=True)
 class Program:
-    """`fun(*args)` as one kernel for `device`, on so many `blocks` if it is said."""
+    """`fun(*args)` as one kernel for `device`, on `blocks` blocks if that is given."""
 
     name: str
     fun: Callable[..., Any]

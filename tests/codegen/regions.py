@@ -176,7 +176,7 @@ def launched(
 ) -> list[np.ndarray]:
     """Runs a built kernel on poisoned outputs between red zones; checks what it may not touch.
 
-    A checked kernel adds the places of its barriers to `met`; see `emulate.launch`.
+    A checked kernel adds the positions of its barriers to `met`; see `emulate.launch`.
     """
     inputs = [_Memory(a.shape, a.dtype, a) for a in args]
     over = dict(one_to_one(kernel.in_place)) if in_place else {}

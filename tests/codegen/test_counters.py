@@ -1,5 +1,5 @@
 """Blocks that wait for each other by counters: planted faults of synchronisation are refused by the
-verifier, and found by the emulator where nobody verifies.
+verifier, and found by the emulator without verification.
 """
 
 from __future__ import annotations

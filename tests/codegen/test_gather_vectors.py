@@ -189,7 +189,7 @@ def test_what_others_may_see_is_written_one_by_one(body: tuple[Statement, ...]) 
 
 
 def test_what_is_read_again_is_written_one_by_one() -> None:
-    """Whether a barrier is needed in between is told by addresses that are the same."""
+    """Addresses that are the same decide whether a barrier is needed in between."""
     back = Let(FLOAT, "back", field(0, "out"))
     assert "fs_store_vec" not in text(passed(write(0), write(1), back).body)
 

@@ -1,5 +1,5 @@
-"""The records of the functions that kernels call (`codegen/ir/intrinsics.py`) are all there, and
-nobody else knows these functions by their names.
+"""The records of the functions that kernels call (`codegen/ir/intrinsics.py`) are all there, and no
+other file names these functions.
 """
 
 from __future__ import annotations

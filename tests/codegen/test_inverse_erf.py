@@ -25,7 +25,7 @@ def known(fun: Callable[[Any], Any], exact: bool = False, dtype: Any = jnp.float
 
 
 def spelled(x: Any, first: float = 1.50140941, largest: float = 5.0) -> Any:
-    """As XLA has it, with other numbers in some places."""
+    """As XLA has it, with some other numbers."""
     w = -jnp.log1p(-x * x)
     few, many = w - 2.5, jnp.sqrt(w) - 3.0
     p, q = jnp.full_like(x, 2.81022636e-08), jnp.full_like(x, -0.000200214257)
@@ -55,7 +55,7 @@ def test_others_are_not() -> None:
     assert known(lambda x: jnp.where(jnp.abs(x) == 1, x * jnp.inf, jnp.clip(x, -1, 1))) == 0
 
 
-#: What somebody may have between the ends of the inverse error function, in parts of it.
+#: What a program may have between the ends of the inverse error function, in parts of it.
 GUARDED: dict[str, Callable[[Any], Any]] = {
     "beyond its ends": lambda x: jnp.where(jnp.abs(x) > 1, 7.0, spelled(x)),
     "NaN": lambda x: jnp.where(jnp.isnan(x), 0.0, spelled(x)),

@@ -56,7 +56,7 @@ def test_steps_load_for_themselves_what_not_all_of_them_read() -> None:
 
 
 def test_what_a_step_reads_behind_a_barrier_is_loaded_where_the_step_begins() -> None:
-    """But what depends on what the step computes, and what is not said to stay as it is."""
+    """But what depends on what the step computes, and what is not known to stay as it is."""
     before, made = ahead(
         turns(
             CLUSTER,
@@ -101,7 +101,7 @@ def test_what_a_step_reads_first_is_loaded_by_the_step_before() -> None:
 
 
 def test_what_some_steps_do_not_come_to_is_not_loaded_by_the_step_before() -> None:
-    """Its place before the first one may lie outside."""
+    """Its index before the first one may be out of bounds."""
     late = If(infix("<=", 2, Name("turn")), None, (used(load(TURN * 8 + constant(-16))),))
     loop = turns(late, Group((CLUSTER,)))
     assert ahead(loop) == ([], text([loop]).splitlines())

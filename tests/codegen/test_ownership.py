@@ -1,4 +1,4 @@
-"""Integers that no two threads have alike: what is said to be a thread's own, is."""
+"""Integers that no two threads have alike: what is found to be a thread's own, is."""
 
 from __future__ import annotations
 
@@ -227,8 +227,8 @@ def test_the_property_has_both_cases() -> None:
 
 @pytest.mark.parametrize(("dtype", "waits"), [("f32", False), ("f64", True)])
 def test_elements_of_another_size_lie_elsewhere(dtype: str, waits: bool) -> None:
-    """Two arrays one after the other in one place: element 1 of 8 bytes is that of threads 2 and
-    3 of 4."""
+    """Two arrays one after the other in the same memory: element 1 of 8 bytes is that of threads 2
+    and 3 of 4."""
     kind, accesses = Scalar(dtype), Accesses({}, Ownership(THREADS, 1), 1)
     position = Integer(Index(((Var(THREAD.name, 24), 1),)))
     statements = (

@@ -52,7 +52,7 @@ def conjugate_gradients(a: jax.Array, b: jax.Array) -> Any:
 
 
 def jacobi(a: jax.Array, b: jax.Array) -> Any:
-    """The condition itself sums up, and a counter is handed on."""
+    """The condition itself sums up, and a counter is a result."""
     d = jnp.diag(a)
 
     def step(s: Any) -> Any:
@@ -232,7 +232,7 @@ def asked_twice(x: jax.Array) -> jax.Array:
 
 
 def begun_twice(x: jax.Array) -> jax.Array:
-    """Two loops begin with a sum that is read after the loop around them, which may not turn."""
+    """Two loops begin with a sum that is read after the loop around them, which may not iterate."""
 
     def step(i: jax.Array, x: jax.Array) -> jax.Array:
         total = jnp.sum(x)
@@ -417,7 +417,7 @@ def agree(
     found = stitched(fun, *args)
     assert not [one.reason for one in found.rejected if one.rule == "loop"]
     assert f"loop {form}" in {kernel.template[: 5 + len(form)] for kernel in found.kernels}
-    # reports show what the plan was told
+    # reports show what the plan was given
     reported = [one.chosen.facts.cost.shared_bytes for one in found.stitches]
     assert reported == [one.kernel.shared_bytes for one in found.stitches]
     with jax.default_matmul_precision("highest"):

@@ -1,5 +1,5 @@
-"""Places that the data decides: the maps of gathers and dynamic slices, integers known without
-any data, and the names under which the others are printed."""
+"""Indices that the data decides: the maps of gathers and dynamic slices, integers known without any
+data, and the names under which the others are printed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def numbers(op: Op, low: int = 0, high: int | None = None) -> np.ndarray:
 
 @given(st.data())
 def test_gather(data: st.DataObject) -> None:
-    """Any mapped dims in any order, batching dims, window sizes, and place of the index vector."""
+    """Any mapped dims in any order, batching dims, window sizes, and dim of the index vector."""
     rank = data.draw(st.integers(1, 3))
     dims = tuple(data.draw(st.integers(1, 4)) for _ in range(rank))
     order = data.draw(st.permutations(range(rank)))

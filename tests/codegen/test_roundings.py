@@ -238,7 +238,7 @@ def test_what_a_body_of_the_user_compares_is_rounded(dtype: Any) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_loops_compare_what_they_carry(dtype: Any, form: str) -> None:
-    """In registers and in memory: signs, places and counts that rounding decides."""
+    """In registers and in memory: signs, indices and counts that rounding decides."""
 
     def fun(x, y):
         def step(state, _):

@@ -145,7 +145,7 @@ def test_inside_a_nest_a_buffer_changes_hands_in_place_only():
     def plan(**nest):
         schedules = [
             request("v", 64),
-            request("narrow", 16, in_place=["v"], **nest),  # too small to take v's place
+            request("narrow", 16, in_place=["v"], **nest),  # too small for v's buffer
             request("other", 64, **nest),
             request("out", reads=["narrow", "other"]),
         ]
@@ -246,7 +246,7 @@ def simulate(schedules, plan):
 
 
 def accesses(schedule, plan):
-    """(slot, op) pairs that a schedule touches."""
+    """(allocation, op) pairs that a schedule touches."""
     own = [
         (where[schedule.op], schedule.op)
         for where in (plan.results, plan.scratch)

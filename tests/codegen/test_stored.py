@@ -72,7 +72,7 @@ def test_sums_keep_their_shares_of_the_device() -> None:
     found = [own, *starts(own, settings), *near]
     assert len(found) > 2
     for one in found:
-        if one.halo:  # sums of a tile are nobody's share
+        if one.halo:  # sums of a tile have no share
             continue
         stages = [stage for group in one.plan.groups for stage in group.group.stages]
         assert {stage.share for stage in stages if stage.share is not None} == shares

@@ -21,8 +21,8 @@ UPPER = {
     *("placed_in_sums_8", "placed_in_sums_32", "placed_in_sums_of_rows"),
     *("reshaped_and_placed", "squeezed_and_placed"),
 }
-#: Where a condition has too many combinations of block, thread and turn to ask it for all of them,
-#: or the data is taken not to say otherwise.
+#: Where a condition has too many combinations of block, thread and iteration to evaluate all of
+#: them, or the data is taken not to decide otherwise.
 SAMPLED = {
     *("streamed_causal_f32", "streamed_causal_bf16", "streamed_causal_f16"),
     *("teams_with_rows_of_their_own", "teams_of_a_clipped_step"),
@@ -78,7 +78,7 @@ def test_a_kernel_does_what_was_counted(
 
 
 def accesses(found: Accesses) -> dict[object, int]:
-    """How many there are, as the emulator tells it: tables are no memory of it."""
+    """How many there are by the emulator: it does not count tables as memory."""
     return {
         (index.value, width): one.accesses
         for (index, width), one in found.items()

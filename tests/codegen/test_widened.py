@@ -131,7 +131,7 @@ def clipped(q, k):
 
 
 def largest(q, k):
-    """A value is at the place of its column's maximum, and the maximum has one place."""
+    """A value is at the index of its column's maximum, and the maximum has one index."""
     s = wide(q @ k.T)
     most = s.max(0)
     return (s == most).sum(0), jnp.take_along_axis(s, s.argmax(0)[None], 0)[0] - most

@@ -1,4 +1,4 @@
-"""A product is known again wherever a program computes it, and has one precision in all places."""
+"""A product is recognized wherever a program computes it, and has one precision everywhere."""
 
 import jax
 import jax.numpy as jnp

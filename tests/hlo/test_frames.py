@@ -93,7 +93,7 @@ def test_frames_that_call_each_other_end():
 
 
 def lines(fun, *args):
-    """The places of a program's ops: of each file the last part of its name."""
+    """The locations of a program's ops: of each file the last part of its name."""
     lowered = jax.jit(fun).lower(*args)  # lowered
     return places(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 

@@ -1,4 +1,4 @@
-"""Iterations that ask something of all rows: rows are told by a count, and stop on their own."""
+"""Iterations that query all rows: a count replaces the query, and rows stop on their own."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def begun(first: Any, y: Any) -> Any:
     return lax.reduce(first, np.bool_(True), lax.bitwise_or, (0,))
 
 
-#: What is not told: whether rows ask so again, two things, what is no mask, or one row of itself.
+#: What has no count: a mask that is set again, two queries, no mask, or a row's query of itself.
 NOT_TOLD: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "again": (partial(solved, falls=again), (37,)),
     "two masks": (partial(solved, asks=lambda first, y: jnp.any(first) & jnp.any(y > 3)), (37,)),
@@ -169,7 +169,7 @@ def test_what_is_not_told_stays_as_it_is(name: str) -> None:
 
 
 def test_rows_without_numbers_ask_to_the_end() -> None:
-    """A row of NaN never takes a step: the others are told so to the end."""
+    """A row of NaN never takes a step: the query stays true to the end."""
 
     def fun(y: Any) -> Any:
         def body(s: Any) -> Any:
@@ -205,7 +205,7 @@ def test_rows_without_numbers_ask_to_the_end() -> None:
 def test_a_wrong_count_is_found_out(
     number: int, rows: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the loop that counts rounds otherwise than the one that is told."""
+    """As where the counting loop rounds otherwise than the other one."""
 
     def misled(loop: LoopEditor, found: row_queries.RowQuery) -> Any:
         return loop.outer.constant(row_queries.COUNT, number, loop.instruction)

@@ -1,5 +1,5 @@
 """Loops that count in integers of every kind, to the ends of their types and around them: how often
-they turn, in every form of kernel. Not compared with jax.jit: XLA ends some of them too early.
+they run, in every form of kernel. Not compared with jax.jit: XLA ends some of them too early.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _grown(name: str) -> Grown:
 
 
 def _turns(name: str) -> tuple[int, int]:
-    """Where the counter ends, and after how many turns."""
+    """Where the counter ends, and after how many iterations."""
     dtype, at, step, compare, bound = COUNTERS[name]
     limits, iterations = np.iinfo(dtype), 0
     while compare(at, bound):

@@ -27,7 +27,7 @@ def repeated(x: Any) -> Any:
 
 
 def tabled(x: Any) -> Any:
-    """The last turn of a walk along 33 columns has no element of a table for most of its lanes."""
+    """The last iteration along 33 columns has no element of a table for most of its lanes."""
     table = np.arange(33, dtype=np.int32) % 7
 
     def body(_: Any, x: Any) -> Any:
@@ -49,7 +49,7 @@ def moved(x: Any) -> Any:
 
 
 def looked_up(x: Any, at: Any) -> Any:
-    """Rows have their own places in a table that the loop carries, in one that it does not, and in
+    """Rows have their own indices in a table that the loop carries, in one that it does not, and in
     what they have themselves."""
     table = jnp.cos(jnp.arange(9, dtype=jnp.float32))
 

@@ -1,4 +1,4 @@
-"""A slice sampler, loops in a loop whose turns the data decides: the same bits in every form.
+"""A slice sampler, loops in a loop whose iterations the data decides: the same bits in every form.
 
 Its numbers are multiples of 1/256 and its density's are exact, so nothing rounds and no decision
 can fall otherwise than under jax.jit.
@@ -32,7 +32,7 @@ def drawn(key: Any, most: Any) -> Any:
 
 
 def step(key: Any, x: Any) -> tuple[Any, tuple[Any, Any, Any]]:
-    """Another number of the slice of x, and how often each of the loops turned."""
+    """Another number of the slice of x, and how often each of the loops ran."""
     depth, index, rest = jax.random.split(key, 3)
     level = density(x) - drawn(depth, 2) - 1 / 1024
     first = x - drawn(index, WIDTH)

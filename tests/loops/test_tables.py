@@ -100,7 +100,7 @@ def two_tables(table: Any, x: Any) -> Any:
 
 
 def beyond_the_end(table: Any, x: Any) -> Any:
-    """Places outside are moved inside, as XLA does."""
+    """Indices outside are clamped, as by XLA."""
 
     def step(i: Any, c: Any) -> Any:
         table, x = c

@@ -1,5 +1,5 @@
-"""Rows that write, until they stop, each to its own places of arrays that no select keeps: what a
-row has there is written back where it has stopped."""
+"""Rows that write, until they stop, each at its own indices of arrays that no select preserves:
+what a row has there is written back where it has stopped."""
 
 from __future__ import annotations
 
