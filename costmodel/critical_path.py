@@ -16,9 +16,9 @@ from fusionstitch.costmodel.kernel_cost import Arrival, Await, Step
 
 @dataclass(frozen=True)
 class Links:
-    """Microseconds to arrive at a counter, to wait for arrivals long past, and from the arrival of
-    the last block to the end of another block's wait for it, by the number of blocks that
-    arrive."""
+    """Microseconds to arrive at a counter, and to wait for arrivals long past. Then those from the
+    arrival of the last block to the end of another block's wait for it, by the number of blocks
+    that arrive."""
 
     arrive_us: float
     wait_us: float

@@ -73,7 +73,7 @@ def floor_of(
 ) -> Floor:
     """The floor of the ops `bits` of `graph`, as one launch.
 
-    Parameters and results of the graph cross DRAM, whatever runs before and after; other values at
+    Parameters and results of the graph cross DRAM, whatever runs before and after. Other values at
     the border may stay in L2, as far as they fit there, and so may all of a loop's body or a branch
     (`inner`). Parameters whose numbers are `donated` may be overwritten.
     """

@@ -39,7 +39,7 @@ class Properties:
 class Units:
     """What one multiprocessor does per clock: lanes of f32 and f64 multiply-adds, of special
     functions and integers, operations of its tensor cores (16-bit floats, dense, sums in f32),
-    bytes from L2; and bytes of shared memory that the system takes of each block."""
+    bytes from L2. Then the bytes of shared memory that the system takes of each block."""
 
     fp32: int
     fp64: int

@@ -1,8 +1,8 @@
 """Sectors of memory that the warps of a block touch by one access of their threads.
 
-What an address adds to that of a thread's own part, as a block or an iteration of a loop does,
-moves all lanes alike; so the lanes of each warp are looked at once, at the offsets within a sector
-that they may begin at.
+The terms of an address that do not depend on the thread, such as those of a block or a loop
+iteration, move all lanes alike. So the lanes of each warp are evaluated once, for each offset
+within a sector at which they may begin.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Nests that are streamed: which groups, the passes along their columns, and the blocks of these.
 
-A nest whose rows are too long for registers walks its columns block by block (`chains.py`).
-In one pass its levels run together as far as what they sum may be rescaled while the extrema they
-wait for still change (codegen/dots/online.py); the next level begins another pass, for which the
-elements are computed again.
+A nest whose rows are too long for registers walks its columns block by block (`chains.py`). In one
+pass its levels run together as far as their sums may be rescaled while the extrema that they wait
+for still change (codegen/dots/online.py). The next level begins another pass, for which the
+elements are recomputed.
 """
 
 from __future__ import annotations

@@ -148,9 +148,9 @@ class Tile:
 class Demand:
     """The cost of one element, row or column of a nest, whatever its tile.
 
-    `depth` multiply-adds make an element, and `results` sums per row add it up; `arrays` values
-    per element are alive at once, of `words` registers each; `loads` are read per element and
-    `joins` values per row joined over the lanes.
+    `depth` multiply-adds make an element, and `results` sums per row add it up. `arrays` values per
+    element are live at once, of `words` registers each. `loads` are read per element, and `joins`
+    values per row are joined over the lanes.
     """
 
     depths: tuple[int, ...]

@@ -1,9 +1,9 @@
 """Prefix scans, however they are written: which values of a region are scans of which others.
 
 JAX writes a scan by an associative function as a tree of strided slices, joined pairs, pads with
-gaps between the elements, and concatenates; XLA makes running reductions blocks whose totals are
-scanned in turn; people add shifted copies to themselves. What all have in common is what each
-element stands for: an interval of the elements of one array, joined in order. Slices, pads,
+gaps between the elements, and concatenates. XLA makes running reductions blocks whose totals are
+scanned in turn. Programs also add shifted copies to themselves. What all have in common is what
+each element stands for: an interval of the elements of one array, joined in order. Slices, pads,
 reshapes and reversals move intervals (`scan_moves.py`), and a join of two that touch is the
 interval of both (`scan_joins.py`). A value of which element p stands for all elements up to p is a
 scan, whatever made it.

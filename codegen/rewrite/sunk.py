@@ -9,9 +9,9 @@ they have in common, and reads the others from memory. A loop over the items has
 components in registers, without checks which one an element is. The price is longer code. Pieces of
 different shapes are no components: a border stays beside what it surrounds.
 
-An input of many items of a few components each, its minor-most dim (points, boxes, small matrices,
-logits of a few classes), is such a stack as well where components are summed up, or remain while
-items are summed up.
+An input of many items of a few components each, along its minor-most dim, is such a stack as well
+where components are summed up, or remain while items are summed up. Such inputs are points, boxes,
+small matrices and logits of a few classes.
 """
 
 from __future__ import annotations

@@ -220,11 +220,10 @@ def spelt_number(text: str) -> Spelt:
 def expression(op: Op, args: Sequence[Spelt], numerics: str = "default") -> Spelt:
     """The C expression of an elementwise op over C expressions `args`, one per operand.
 
-    The result has the compute type of `op`.
-    With numerics="strict" a result of fewer bits than a float is rounded to its type and division
-    is IEEE's; otherwise one of 16 bits by which nothing is decided keeps the excess precision of
-    float, as in XLA:GPU's fusions, and where its type holds few bits its function computes few.
-    Raises CodegenError where the table has no entry.
+    The result has the compute type of `op`. With numerics="strict" a result of fewer bits than a
+    float is rounded to its type, and division is IEEE's. Otherwise a result of 16 bits by which
+    nothing is decided keeps the excess precision of float, as in XLA:GPU's fusions. If its type
+    holds few bits, its function computes few. Raises CodegenError where the table has no entry.
     """
     atoms = [arg.atom for arg in args]
     special = _special(op, numerics)

@@ -34,7 +34,8 @@ FACTORS = (Fraction(1, 4), Fraction(1, 2))
 WORTH = 0.97
 #: Grid points of a tile as a factor, at most.
 MOST_TILE = 16.0
-#: How often the fastest one so far is gone on from, and what a step has to take at most of before.
+#: The most steps from the fastest one so far, and the largest share of the time before at which a
+#: step counts.
 STEPS, STEP_WORTH = 4, 0.98
 
 

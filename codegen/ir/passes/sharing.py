@@ -5,7 +5,7 @@
 
 An optimiser step over hundreds of parameters packs hundreds of groups of loops into one launch; the
 layers of a network and the steps of an unrolled loop are phases that follow each other. Written out
-one by one they would overflow the instruction cache and take minutes to compile; as calls of a few
+one by one they would overflow the instruction cache and take minutes to compile. As calls of a few
 functions, the code stays about as small as that of one tensor, layer or step. Which groups have a
 function is decided in the schedule (`schedule/outlining.py`).
 """
