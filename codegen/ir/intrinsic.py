@@ -64,7 +64,7 @@ class Value:
 
     @property
     def fields(self) -> int:
-        """Of the value to compute with; for an array, `size` is the number of elements."""
+        """Fields of the value to compute with; of an array, those of one element."""
         return self.type.fields
 
 

@@ -3,9 +3,9 @@ cluster barrier does not wait for.
 
 Each iteration may read at an index of its own, such as the inputs of a step. Such a load moves to
 the begin of the iteration if it stands after a barrier, else into the iteration before. In blocks
-that work alone, where barriers are placed later, all move into the iteration before. A store that
-nothing in the loop reads waits in registers until after the barrier at the end: the release of that
-barrier would wait for the memory.
+that work alone, where barriers are placed later, all loads of one element per thread move into the
+iteration before. A store that nothing in the loop reads waits in registers until after the barrier
+at the end: the release of that barrier would wait for the memory.
 
     for (turn ...)                                   for (turn ...)
       ...                                              x_ahead = x[turn * 128 + lane];
@@ -97,8 +97,8 @@ def load_ahead(
     """The statements before a loop, and the loop with loads moved ahead: those at indices that only
     the iteration number changes. What an iteration reads after a barrier is loaded at its begin.
     What the next one reads before its first barrier is loaded after the first barrier of this one.
-    Where barriers are placed later, all reads count as `after_barrier`, and the iteration before
-    loads them."""
+    Where barriers are placed later, all reads count as `after_barrier`: the iteration before loads
+    those of which a thread has one element, and each iteration its others."""
     walk = Walk(loop, types, threads, named, loop.variable, after_barrier=after_barrier)
     walk.once()
     walk.name_sites(MOST_AHEAD, "ahead")
