@@ -66,7 +66,7 @@ SHARES: Mapping[str, int] = {
     "tests/integration/test_programs.py": 6,
     "tests/integration/test_rare_ops.py": 2,
     "tests/integration/test_sizes.py": 4,
-    "tests/loops/test_asks.py": 6,
+    "tests/loops/test_row_queries.py": 6,
     "tests/loops/test_grown_loops.py": 4,
     "tests/loops/test_reduced.py": 2,
     "tests/loops/test_samplers.py": 4,

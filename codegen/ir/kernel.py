@@ -53,7 +53,7 @@ class Iterations:
 class Lowered:
     """A kernel after lowering: its buffers in the order of its parameters, its tables, its own
     functions and its statements. Then the launch: threads of a block, blocks of a cluster and of
-    the grid, bytes of shared memory. Registers must suffice for so many blocks on a multiprocessor
+    the grid, bytes of shared memory. Registers must suffice for `per_sm` blocks on a multiprocessor
     (0: no limit). Then how its loops over iterations run, if threads run them together. A
     `cooperative` launch runs all blocks at once, so that each may wait for any other."""
 

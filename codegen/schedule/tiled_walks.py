@@ -30,7 +30,7 @@ from fusionstitch.codegen.schedule.walk import (
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
-#: Registers that values kept from one sweep to the next may take beside a dot's own.
+#: Registers that values live from one sweep to the next may take beside a dot's own.
 LIVE_REGISTERS = 48
 #: Summed elements of a dot that are unrolled at once where a lane takes them one by one.
 UNROLLED_DEPTH = 16

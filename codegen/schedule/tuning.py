@@ -1,7 +1,7 @@
 """Single defaults of a kernel's schedule that are replaced: one small value.
 
 Loops ask so for the blocks of their iterations, and the search for other registers and accesses
-(`codegen/search/neighbours.py`); a schedule that was found is kept as its template.
+(`codegen/search/neighbours.py`); a schedule that was found is stored as its template.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Barrier, For, Group, If, Let, Statement, Store
 from fusionstitch.codegen.ir.types import FLOAT, INT
-from tests.codegen.test_held import load, used
+from tests.codegen.test_hoisted_loads import load, used
 
 TURN, ROW = variable("turn", 5), variable("row", 8)
 OWN_ROW = Let(INT, "row", infix("/", THREAD, 4))
