@@ -43,7 +43,7 @@ class Written:
         names: the identifiers that they have in use
         scratch: the shapes of the kernel's own buffers
         in_place: (output, input) pairs that may share memory
-        slots: the names of buffers by what lies in them, where somebody asks for that
+        buffer_names: the names of buffers by what they hold, where a caller needs them
     """
 
     lowered: Lowered
@@ -51,7 +51,7 @@ class Written:
     names: Names
     scratch: Sequence[Shape] = ()
     in_place: tuple[tuple[int, int], ...] = ()
-    slots: Mapping[Any, str] = field(kw_only=True, default_factory=dict)
+    buffer_names: Mapping[Any, str] = field(kw_only=True, default_factory=dict)
 
     def passed(
         self, watch: Watch = NOBODY, left_out: Sequence[str] = (), check: bool = False
@@ -73,7 +73,8 @@ class Written:
         return replace(self, lowered=lowered, names=names)
 
     def cost(self, device: Device, trips: int = 1) -> KernelCost:
-        """What the statements do; a loop that the data ends is said to have so many `trips`."""
+        """What the statements do; a loop that the data ends is assumed to have `trips`
+        iterations."""
         return cost(count(self.lowered, device, trips), self.lowered)
 
 

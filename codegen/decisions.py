@@ -28,7 +28,7 @@ from fusionstitch.codegen.schedule.choice import Choice, planned
 from fusionstitch.codegen.schedule.defaults import chosen
 from fusionstitch.codegen.schedule.flat import follow_flat
 from fusionstitch.codegen.schedule.followed import follow, pieces_of
-from fusionstitch.codegen.schedule.named_splits import asked_splits
+from fusionstitch.codegen.schedule.named_splits import requested_splits
 from fusionstitch.codegen.schedule.outlining import length, with_functions
 from fusionstitch.codegen.schedule.residency import made_resident
 from fusionstitch.codegen.schedule.schedule import KernelPlan
@@ -52,7 +52,7 @@ def decide_splits(graph: Graph, settings: Settings, way: Way) -> Splits:
     with which a template of the paper's leaves us. Raises CodegenError."""
     template = settings.template
     if template is not None and template.splits:
-        return {i: s for i, s in asked_splits(graph, template.splits).items() if s.parts > 1}
+        return {i: s for i, s in requested_splits(graph, template.splits).items() if s.parts > 1}
     fixed = (template is not None and template.phases) or settings.halo
     if fixed or way not in (Way.MERGE, Way.APART):
         return {}
@@ -88,8 +88,8 @@ def settle(graph: Graph, choice: Choice, settings: Settings, way: Way, watch: Wa
     plan = done("walks", with_walks(plan, _written(graph, plan)))
     plan = done("functions", with_functions(plan, _buffers(graph, plan)))
     layout = done("memory", plan_layout(graph, plan, device.shared_per_block, options.sharing))
-    asked = choice.blocks, choice.blocks_per_sm
-    plan = done("residency", made_resident(plan, layout.total, device, *asked))
+    requested = choice.blocks, choice.blocks_per_sm
+    plan = done("residency", made_resident(plan, layout.total, device, *requested))
     if settings.template is not None:
         check_followed(settings.template, graph, plan)
     return done("all", Scheduled(graph, plan, layout))

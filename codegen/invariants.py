@@ -1,4 +1,4 @@
-"""What holds of a region between passes: the invariants of a graph, and what kernels rely on.
+"""What holds for a region between passes: the invariants of a graph, and what kernels rely on.
 
 Every pass may count on it and must leave it so. Regions have three opcodes that modules do not:
 
@@ -38,9 +38,9 @@ def check_ops(graph: Graph) -> None:
 
 
 def _require_equal(what: str, now: tuple[Op, ...], before: tuple[Op, ...]) -> None:
-    types, wanted = [op.shape for op in now], [op.shape for op in before]
-    if types != wanted:
-        found, given = (", ".join(map(str, shapes)) for shapes in (types, wanted))
+    types, expected = [op.shape for op in now], [op.shape for op in before]
+    if types != expected:
+        found, given = (", ".join(map(str, shapes)) for shapes in (types, expected))
         raise VerifyError(f"Its {what} are {found}; they were {given}.")
 
 

@@ -1,4 +1,4 @@
-"""What code generation hands on: one kernel as text and the numbers needed to launch it."""
+"""The result of code generation: one kernel as text, and the numbers needed to launch it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The passes from region to region, in the order in which they run.
 
 A pass gives a region that computes the same values, or the very graph it got where it has nothing
-to do. `PASSES` is the only place that says what comes when, and under which settings; after each
-pass the region is checked (`codegen/invariants.py`).
+to do. `PASSES` alone decides their order, and under which settings they run. After each pass the
+region is checked (`codegen/invariants.py`).
 """
 
 from __future__ import annotations

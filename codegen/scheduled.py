@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.memory.storage import SharedLayout
 from fusionstitch.codegen.schedule.named_splits import named
 from fusionstitch.codegen.schedule.printed import printed
@@ -59,7 +59,7 @@ class Scheduled:
         if self.layout.offsets:
             return "block"
         joined = any(
-            nest.teams.threads > 1 and Place.REDUCE in nest.nest.place.values()
+            nest.teams.threads > 1 and Role.REDUCE in nest.nest.role.values()
             for group in self.plan.groups
             for nest in group.nests
         )
@@ -72,6 +72,6 @@ class Scheduled:
         return (
             ("unshared_bytes", self.layout.unshared),
             ("shared_requests", sum(plan.requests for plan in plans)),
-            ("shared_allocations", sum(plan.allocations for plan in plans)),
+            ("shared_allocations", sum(plan.buffers for plan in plans)),
             ("groups", len(self.plan.groups)),
         )

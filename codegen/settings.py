@@ -24,10 +24,10 @@ class CodegenOptions:
     `sharing`: whether Algorithm 4 may reuse shared memory. `template`: the text of a schedule to
     follow instead of the default one (`schedule/template.py`). `tuned`: one that the autotuner
     found, which is followed where it fits. `tuning`: choices that replace single defaults.
-    `overwrites`: pairs of an output and an input whose buffer that output should end up in; a
-    schedule may let it happen, which `Kernel.in_place` tells, or not.
-    `compared`: whether schedules near the default one are looked at (`search/compared.py`).
-    `check`: whether statements are verified after each pass, which changes no text.
+    `overwrites`: pairs of an output and an input whose buffer that output should end up in; whether
+    a schedule allows it, `Kernel.in_place` shows. `compared`: whether schedules near the default
+    one are compared (`search/compared.py`). `check`: whether statements are verified after each
+    pass, which changes no text.
     """
 
     numerics: str = "default"

@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 class Watch:
-    """Is told each step as it is done, and takes no notice. Steps go on changing what they made:
-    who wants to know more than the last of it looks at once."""
+    """Gets each step as it is done, and ignores it. Later steps change the same objects: a subclass
+    that needs intermediate states must read them at once."""
 
     def region(self, graph: Graph, name: str, about: str) -> None:
         """The region after the pass of that name, which does what `about` says; "region" is the

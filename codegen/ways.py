@@ -43,8 +43,8 @@ def first_that_works(
             raise
         except CodegenError as error:
             watch.refused(way, str(error))
-            asked = way in (Way.MERGE, Way.APART) or settings.template is not None
-            if asked and refused is None:
+            requested = way in (Way.MERGE, Way.APART) or settings.template is not None
+            if requested and refused is None:
                 refused = error
     assert refused is not None
     raise refused
@@ -66,8 +66,8 @@ def split_so(graph: Graph, splits: Splits, settings: Settings, way: Way, watch: 
 
 
 def _with_halo(graph: Graph, settings: Settings) -> Settings:
-    """The settings with the tiles that a region has. Raises CodegenError where a template asks for
-    tiles that there are none of."""
+    """The settings with the tiles that a region has. Raises CodegenError where a template requests
+    tiles that do not exist."""
     if not settings.halo or any(annotations_of(op).tile for op in graph):
         return settings
     if settings.template is not None:

@@ -1,7 +1,7 @@
-"""What crosses the border of a set of ops: the bytes that it cannot do without reading, or writing.
+"""What crosses the border of a set of ops: the bytes that it must read or write.
 
-An input is read once, and of it what is needed; a result is written once. What nobody needs is not
-read, and an array that is updated where it lies moves as much as changes.
+Of an input, what is needed is read once; a result is written once. An array that is updated in
+place moves as many bytes as change.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusionstitch.costmodel.least_work import RUN, handed_on, iterations, live, results
+from fusionstitch.costmodel.least_work import RUN, invariant_elements, iterations, live, results
 from fusionstitch.costmodel.work import READS_PART, computed_elements, needed_bytes
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import ITEM_BYTES, Graph, Op, of_graph
@@ -103,10 +103,10 @@ def _of_loop(loop: Op) -> Iterable[tuple[Op, int]]:
     [start] = loop.operands
     if start.opcode != "tuple":
         return ((start, start.shape.bytes),)
-    trips, handed = iterations(loop), handed_on(loop)
+    trips, invariant = iterations(loop), invariant_elements(loop)
     if trips == 0:
         return ()
-    sizes = [_read_inside(loop, i, trips, i in handed) for i in range(len(start.operands))]
+    sizes = [_read_inside(loop, i, trips, i in invariant) for i in range(len(start.operands))]
     return zip(start.operands, sizes, strict=True)
 
 
@@ -141,7 +141,7 @@ def _is_written_over(loop: Op, element: int, trips: int | None) -> bool:
 def _overwrites(
     graph: Graph, op: Op, inside: Collection[Op], donated: Collection[int]
 ) -> Op | None:
-    """The array outside that `op` is an update of and may lie in the place of, if there is one."""
+    """The array outside that `op` updates and may overwrite, if there is one."""
     while op in inside and op.opcode in UPDATES and not op.shape.is_tuple:
         base = op.operands[0]
         if graph.users[base.id] != (op,) or base is graph.root:

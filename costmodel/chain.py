@@ -11,7 +11,7 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.least_work import (
     FREE,
     RUN,
-    handed_on,
+    invariant_elements,
     iterations,
     least_units,
     live,
@@ -78,7 +78,7 @@ def _scopes(device: Device) -> list[tuple[int, float]]:
 
 def _iteration_units(loop: Op, device: Device) -> dict[str, float]:
     body = loop.called[1]
-    still = unchanging(body, handed_on(loop))
+    still = unchanging(body, invariant_elements(loop))
     return least_units(body, live(body), results(body), device, still)
 
 
@@ -89,9 +89,9 @@ def longest(loop: Op, trips: int, weight: Weight) -> float:
     ops, given = live(body), results(body)
     sums = {op: i for i, op in enumerate(given) if op.opcode in JOINED_IN_ANY_ORDER}
 
-    def weigh(op: Op, behind: Op) -> float:
-        joined = op in sums and carried(behind) == sums[op]
-        return 0.0 if joined else weight(op, behind)
+    def weigh(op: Op, producer: Op) -> float:
+        joined = op in sums and carried(producer) == sums[op]
+        return 0.0 if joined else weight(op, producer)
 
     state = [0.0] * len(given)
     lengths = [0.0]
@@ -117,7 +117,7 @@ def _passed(
         elif element is not None:
             at[op] = state[element]
         else:
-            at[op] = max((at[o] + weight(op, o) for o in _behind(op)), default=0.0)
+            at[op] = max((at[o] + weight(op, o) for o in _producers(op)), default=0.0)
     return [at[op] for op in given]
 
 
@@ -126,11 +126,11 @@ def _cycles(ops: Iterable[Op], device: Device) -> Weight:
     called = {op: _called_cycles(op, device) for op in ops if op.opcode in RUN}
     costs = device.instructions
 
-    def cycles(op: Op, behind: Op) -> float:
+    def cycles(op: Op, producer: Op) -> float:
         if op in called:
             return called[op]
         if kind_of(op.opcode) is Kind.ELEMENTWISE:
-            fused = op.opcode in ("add", "subtract") and behind.opcode == "multiply"
+            fused = op.opcode in ("add", "subtract") and producer.opcode == "multiply"
             if op.opcode in FREE or fused:
                 return 0.0
             special = spec_of(op.opcode).special
@@ -158,17 +158,17 @@ def chain_us(ops: Collection[Op], device: Device) -> float:
     weight = _cycles(ops, device)
     at: dict[Op, float] = {}
     for op in ops:
-        at[op] = max((at.get(o, 0.0) + weight(op, o) for o in _behind(op)), default=0.0)
+        at[op] = max((at.get(o, 0.0) + weight(op, o) for o in _producers(op)), default=0.0)
     return max(at.values(), default=0.0) / device.cycles_per_us
 
 
-def _behind(op: Op) -> Iterable[Op]:
+def _producers(op: Op) -> Iterable[Op]:
     """What an op reads, through tuples."""
     if (inside := resolved(op)) is not op:
         yield inside
         return
     for operand in op.operands:
-        yield from _behind(operand) if operand.opcode == "tuple" else (operand,)
+        yield from _producers(operand) if operand.opcode == "tuple" else (operand,)
 
 
 def joined_values(op: Op) -> int:

@@ -16,8 +16,9 @@ from fusionstitch.costmodel.kernel_cost import Arrival, Await, Step
 
 @dataclass(frozen=True)
 class Links:
-    """Microseconds of arriving; of waiting for what has come long ago; and from where the last of
-    so many blocks that arrive at a counter has done so to where another one has waited for it."""
+    """Microseconds to arrive at a counter, and to wait for arrivals long past. Then those from the
+    arrival of the last block to the end of another block's wait for it, by the number of blocks
+    that arrive."""
 
     arrive_us: float
     wait_us: float
@@ -38,7 +39,7 @@ def critical_us(blocks: Sequence[Sequence[Step]], phases: Sequence[float], links
     """Until the last block has ended, where each takes so long for each of the phases once. A block
     that waits for ever, which no kernel has, ends there."""
     counters = _counters(blocks)
-    places = [0] * len(blocks)
+    done = [0] * len(blocks)
     ready = [(0.0, block) for block in range(len(blocks))]
     last = 0.0
 
@@ -56,10 +57,10 @@ def critical_us(blocks: Sequence[Sequence[Step]], phases: Sequence[float], links
     while ready:  # in the order of time: arrivals at a counter are, too
         now, block = heappop(ready)
         steps = blocks[block]
-        while places[block] < len(steps):
-            step = steps[places[block]]
+        while done[block] < len(steps):
+            step = steps[done[block]]
             if isinstance(step, int):
-                places[block] += 1
+                done[block] += 1
                 now += phases[step]
                 continue
             if ready and ready[0][0] < now:
@@ -67,20 +68,20 @@ def critical_us(blocks: Sequence[Sequence[Step]], phases: Sequence[float], links
                 break
             counter = counters[step.counter]
             if isinstance(step, Arrival):
-                places[block] += 1
+                done[block] += 1
                 now += links.arrive_us
                 counter.arrived.append((now, block))
                 while counter.waiting and counter.waiting[0][0] <= len(counter.arrived):
                     _, other, since = heappop(counter.waiting)
-                    one = blocks[other][places[other]]
+                    one = blocks[other][done[other]]
                     assert isinstance(one, Await)
-                    places[other] += 1
+                    done[other] += 1
                     heappush(ready, (waited(other, one, since), other))
             elif len(counter.arrived) < step.arrivals:
                 heappush(counter.waiting, (step.arrivals, block, now))
                 break
             else:
-                places[block] += 1
+                done[block] += 1
                 now = waited(block, step, now)
         last = max(last, now)
     return last

@@ -59,9 +59,9 @@ class Device:
     busy, `memory_threads` its memory pipes; each has `round_trip_bytes` of loads under way at once.
     Shared memory is handed out in whole `shared_unit`s, of which the system takes `reserved_shared`
     bytes for each block. An array of up to `l1_bytes` is in the cache beside the multiprocessor
-    when it is read again, a value below `warm_share` of L2 that was just written or read is in L2,
-    and the instruction cache holds `cached_instructions`. `tensor_shares`: the rate of tensor cores
-    on operands of a type, as a share of the 16-bit rate; of f64, as a share of the rate of f64.
+    when it is read again. A value below `warm_share` of L2 that was just written or read is in L2.
+    The instruction cache holds `cached_instructions`. `tensor_shares`: the rate of tensor cores on
+    operands of a type, as a share of the 16-bit rate; of f64, as a share of the rate of f64.
 
     A barrier of a block takes `block_barrier_us`, in which the block copies `barrier_copy_bytes`
     from shared memory. The work between two grid barriers, reading what was written before the

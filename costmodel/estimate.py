@@ -28,8 +28,8 @@ def boundary_us(device: Device, blocks: int) -> float:
 
 
 def compute_us(work: Work, device: Device, share: float = 1.0, dots: bool = True) -> float:
-    """The busiest arithmetic unit, at `share` of its rate; without what `dots` add to the FMA
-    units if told so."""
+    """The busiest arithmetic unit, at `share` of its rate; if not `dots`, without what dots add to
+    the FMA units."""
     slowest = max(
         (work.flops + work.dot_flops * dots) / device.fp32_flops,
         work.tensor_flops / device.library.share / device.tensor_bf16_flops,

@@ -17,7 +17,7 @@ from fusionstitch.costmodel.devices import WARP, Device
 from fusionstitch.costmodel.work import LONGEST_WALK, arithmetic
 from fusionstitch.hlo.graph import Graph, Op, ids
 
-#: Indices of a value that are told apart at most: what is read more often costs no more.
+#: Most indices of a value that are distinguished: what is read more often costs no more.
 MOST_INDICES = 128
 #: Ops that read their operand at an index of their own, an address computed for each element,
 INDEXED = frozenset(

@@ -1,4 +1,4 @@
-"""What code generation tells the planner about the kernel it would make of a pattern."""
+"""What the planner learns from code generation about the kernel of a pattern."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def floor_of(
 ) -> Floor:
     """The floor of the ops `bits` of `graph`, as one launch.
 
-    Parameters and results of the graph cross DRAM, whatever runs before and after; other values at
+    Parameters and results of the graph cross DRAM, whatever runs before and after. Other values at
     the border may stay in L2, as far as they fit there, and so may all of a loop's body or a branch
     (`inner`). Parameters whose numbers are `donated` may be overwritten.
     """
@@ -116,8 +116,8 @@ def _working(graph: Graph, bits: int) -> list[Op]:
         part = op.opcode == "get-tuple-element" and op.operands[0] in found
         if part or (bits >> op.id & 1 and kind_of(op.opcode) is not Kind.STRUCTURE):
             found.add(op)
-    wanted = graph.reach[graph.root.id]
-    return [op for op in graph if op in found and op not in free and wanted >> op.id & 1]
+    live = graph.reach[graph.root.id]
+    return [op for op in graph if op in found and op not in free and live >> op.id & 1]
 
 
 def _escaping(graph: Graph, ops: Collection[Op]) -> list[Op]:

@@ -10,15 +10,15 @@ from fusionstitch.hlo.brief import brief, count
 
 @dataclass(eq=False, repr=False)
 class Path:
-    """The longest way of one thread: what it goes through, one after the other.
+    """The longest path of one thread: what it does, one after the other.
 
-    `rounds` of loads from global memory that wait for the one before, of which `far` leave the
-    multiprocessor; `accesses` of global memory and those `near`, of shared memory and tables;
-    elementwise `ops` in the FLOPs and integer operations of `Work`; fields of `records` that are
-    joined; `special` functions, `divisions` of indices, `shuffles`, `barriers` of a block or less
-    and those of a cluster, `meetings`; `products` on tensor cores. `chain` are cycles of the
-    longest chain of operations, and elements of the thread's own arrays are read or written `kept`
-    times.
+    `rounds` of loads from global memory wait for the one before; `far` of them leave the
+    multiprocessor. `accesses` are those of global memory, `near` those of shared memory and tables.
+    `ops` are elementwise, in the FLOPs and integer operations of `Work`; `records` counts fields
+    that are joined. Then come `special` functions, `divisions` of indices, `shuffles`, `barriers`
+    of a block or less, those of a cluster (`meetings`), and `products` on tensor cores. `chain` are
+    cycles of the longest chain of operations, and elements of the thread's own arrays are read or
+    written `kept` times.
     """
 
     rounds: float = 0
@@ -68,11 +68,11 @@ class Again:
 class PhaseCost:
     """All threads between two grid barriers, `iterations` times where these are in a loop: all of
     its iterations together, but for the `path`; `grid_barriers` end them. Bytes: `outside` is what
-    is read and written of inputs and outputs, each byte once and by the first phase that does;
-    `moved` goes between L2 and the multiprocessors, and what is in `again`, too, where caches are
-    too small. Accesses of threads: `accesses` of global memory, in `sectors`, and those `near`. The
-    other amounts are those of `Path`, of all threads together; `flops64` and `tensor_flops` are in
-    FLOPs. `blocks` is how many blocks go through it, 0 for all."""
+    is read and written of inputs and outputs, each byte once and by the first phase that does.
+    `moved` goes between L2 and the multiprocessors, and so does `again` where caches are too small.
+    Accesses of threads: `accesses` of global memory, in `sectors`, and those `near`. The other
+    amounts are those of `Path`, of all threads together; `flops64` and `tensor_flops` are in FLOPs.
+    `blocks` is how many blocks go through it, 0 for all."""
 
     path: Path
     outside: int = 0

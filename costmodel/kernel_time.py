@@ -151,8 +151,9 @@ def _independent(phase: PhaseCost, cost: KernelCost, device: Device) -> float:
 def _again_bytes(
     phase: PhaseCost, cost: KernelCost, device: Device, resident: int
 ) -> tuple[float, float]:
-    """Of what blocks visit again, the bytes that come from L2 and those that come from DRAM: none
-    where what they visit takes half of the room, all from one and a half of it on."""
+    """Of what blocks visit again, the bytes that come from L2 and those that come from DRAM. None
+    do where what they visit takes half of the cache's capacity, all do from one and a half of it
+    on."""
     prices, sms = device.prices, min(device.sm_count, cost.blocks)
     near = prices.kept_share * max(0, device.shared_per_sm - resident * cost.shared_bytes)
     spilled = cost.spilled_bytes * cost.threads * cost.blocks
@@ -163,16 +164,16 @@ def _again_bytes(
         bytes_ = 4 * phase.kept * cost.spilled
         found.append((cost.spilled_bytes * cost.threads, bytes_, False))
     for block, again, common in found:
-        held = block * (1 if common else resident)
-        l2 += again * min(1.0, max(0.0, held / max(near, 1) - 0.5))
-        visited = min(held * (1 if common else sms), cost.footprint + spilled)
+        bytes_near = block * (1 if common else resident)
+        l2 += again * min(1.0, max(0.0, bytes_near / max(near, 1) - 0.5))
+        visited = min(bytes_near * (1 if common else sms), cost.footprint + spilled)
         beyond = visited / device.l2_bytes - prices.resident_share
         dram += again * min(1.0, max(0.0, beyond / prices.missing_share))
     return l2, dram
 
 
 def _slots(does: Path | PhaseCost, prices: Prices) -> float:
-    """Slots of lanes that a thread, or all of them, issue."""
+    """Issue slots of lanes that a thread, or all of them, take."""
     return (
         prices.issue_access * does.accesses
         + prices.issue_near * does.near

@@ -49,8 +49,8 @@ def least_units(
     device: Device,
     known: Collection[Op] = (),
 ) -> Units:
-    """What `ops` of a graph (topological) take of each unit, where only `outputs` are wanted of
-    them and those that are `known` need not be computed. Loops count as often as they iterate, once
+    """What `ops` of a graph (topological) take of each unit, where only their `outputs` are needed
+    and those that are `known` need not be computed. Loops count as often as they iterate, once
     where the data decides; of branches the cheaper one."""
     # what libraries read they read whole
     whole = [*outputs, *(op for op in ops if kind_of(op.opcode) is Kind.PARTITION)]
@@ -183,8 +183,8 @@ def iterations(loop: Op) -> int | None:
 
 def live(graph: Graph) -> list[Op]:
     """What a graph's result depends on, in order; of a graph that ops run or of a program."""
-    wanted = graph.reach[graph.root.id]
-    return [op for op in graph if wanted >> op.id & 1]
+    needed = graph.reach[graph.root.id]
+    return [op for op in graph if needed >> op.id & 1]
 
 
 def results(graph: Graph) -> tuple[Op, ...]:
@@ -193,7 +193,7 @@ def results(graph: Graph) -> tuple[Op, ...]:
     return tuple(map(resolved, given))
 
 
-def handed_on(loop: Op) -> frozenset[int]:
+def invariant_elements(loop: Op) -> frozenset[int]:
     """The elements of what a loop carries that no iteration changes."""
     given = results(loop.called[1])
     return frozenset(i for i, op in enumerate(given) if carried(op) == i)
@@ -206,7 +206,7 @@ def _of_graphs(op: Op, device: Device) -> Units:
         total: Units = {}
         for graph in (body, condition):
             given = graph, live(graph), results(graph)
-            still = unchanging(graph, handed_on(op))
+            still = unchanging(graph, invariant_elements(op))
             _add(total, least_units(*given, device, still), trips - 1)
             _add(total, least_units(*given, device))
         return total
@@ -217,14 +217,14 @@ def _of_graphs(op: Op, device: Device) -> Units:
     return {unit: min(one.get(unit, 0.0) for one in found_units) for unit in units}
 
 
-def unchanging(graph: Graph, handed: Collection[int]) -> frozenset[Op]:
+def unchanging(graph: Graph, invariant: Collection[int]) -> frozenset[Op]:
     """The ops of a loop's body or condition that are the same in every iteration: they need be
     computed once, before it."""
     still: set[Op] = set()
     for op in graph:
         element = carried(op)
         if element is not None:
-            same = element in handed
+            same = element in invariant
         else:
             same = op.opcode != "parameter" and all(o in still for o in op.operands)
         if same:

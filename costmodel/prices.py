@@ -96,20 +96,20 @@ class OpCosts(Numbers):
 class Prices(Numbers):
     """What the amounts of an `KernelCost` cost.
 
-    Names of `Path`: cycles of the way of a thread. `issue_...`: slots of a lane for each of what
-    all threads do. Shares are of what the profile of a device says. From `resident_share` of L2 on,
-    what a kernel touches begins to be missing when it runs again, all of it `missing_share` later.
-    What blocks visit again stays near up to `kept_share` of a multiprocessor's memory, and accesses
-    to spilled registers are issued, too. Ways and rates overlap by a power, `overlap`, which grows
-    with what is `independent` of each other.
+    Names of `Path`: cycles on the path of a thread. `issue_...`: issue slots of a lane for each
+    operation of all threads. Shares are of the numbers in the device's profile. From
+    `resident_share` of L2 on, part of what a kernel touches is missing when it runs again, and all
+    of it `missing_share` later. What blocks visit again stays near up to `kept_share` of a
+    multiprocessor's memory, and accesses to spilled registers take issue slots as well. Paths and
+    rates overlap by a power, `overlap`, which grows with what is `independent` of each other.
 
     Those of the H100 are what `benchmarks/fit_model.py` found with the times of 1,524 kernels, 246
     of them loops. Kernels were counted less well when they were found: arrays took registers to the
-    end of their frames, a product and its sum were three operations.
-    Three are not those of the fit: `spilled` is where two loops both come out right, `products`
-    where layers and attention do, in f32 and bf16, since tensor cores are counted by instructions;
-    `meetings`, barriers of clusters and each other block that is stored to before them, is where
-    two recurrences come out right in clusters of 2, 4 and 8 (benchmarks/loops/by_form.py).
+    end of their frames, a product and its sum were three operations. Three are not those of the
+    fit: `spilled` is set so that two loops both come out right. `products` is set so that layers
+    and attention do, in f32 and bf16, since tensor cores are counted by instructions. `meetings`,
+    for barriers of clusters and each other block that is stored to before them, is set so that two
+    recurrences come out right in clusters of 2, 4 and 8 (benchmarks/loops/by_form.py).
     """
 
     rounds: float
@@ -181,14 +181,14 @@ class Library(Numbers):
 
     A GEMM that fills the device reaches `share` of its unit's rate. The smallest one takes
     `least_us`, launch included, and each contracted element adds `step_us`. A block computes a
-    square tile of side `tile`, to which it takes `tile_us` besides, or `unaligned_us` where a
-    product of 16 bits in a batch is padded for a library; `resident` blocks of a multiprocessor
-    work at a time. A contraction of at least `split_k` elements is split where no more than
-    `split_share` of the multiprocessors have a tile, one of `long_k` where not all of them have:
-    into parts of `split_k` elements, or as many as work at a time. Its parts are added up by a
-    kernel of their own; one whose length is no multiple of `pad` is padded first, a kernel an
-    operand. Products of 4 bytes whose operands have less than `loop_elements` elements, without the
-    batch, are a loop of XLA's own.
+    square tile of side `tile`, which takes it `tile_us` more, or `unaligned_us` where a product of
+    16 bits in a batch is padded for a library. `resident` blocks of a multiprocessor work at a
+    time. A contraction of at least `split_k` elements is split where no more than `split_share` of
+    the multiprocessors have a tile, one of `long_k` where not all of them have: into parts of
+    `split_k` elements, or as many as work at a time. Its parts are added up by a kernel of their
+    own; one whose length is no multiple of `pad` is padded first, a kernel an operand. Products of
+    4 bytes whose operands have less than `loop_elements` elements, without the batch, are a loop of
+    XLA's own.
     """
 
     share: float
@@ -257,7 +257,7 @@ class XlaKernels(Numbers):
     Normalisations reach `one_input_share` of our bandwidth with one input that is as large as the
     rows they reduce, and `more_inputs_share` with several. On an H200, 8192 rows of 4096: with two
     (residual, layer norm, GELU; bf16) 84 us of 48 at the full rate, with three (dropout's mask
-    among them; f32) 171 of 104; with one, layer norm and softmax, they are about as fast as
+    among them; f32) 171 of 104. With one, layer norm and softmax, they are about as fast as
     stitched ones.
 
     What scatters add up they do by atomic operations: an update of an array of `contended_elements`

@@ -1,4 +1,4 @@
-"""A profile from what the driver says about a GPU: for the kinds that nobody has measured.
+"""A profile from the driver's description of a GPU, for kinds that were never measured.
 
 Limits are the driver's. Rates are clocks times what a multiprocessor of the architecture does in
 one; the copy curve is the H200's, scaled; all else is the H200's, and assumed.
@@ -39,7 +39,7 @@ class Properties:
 class Units:
     """What one multiprocessor does per clock: lanes of f32 and f64 multiply-adds, of special
     functions and integers, operations of its tensor cores (16-bit floats, dense, sums in f32),
-    bytes from L2; and bytes of shared memory that the system takes of each block."""
+    bytes from L2. Then the bytes of shared memory that the system takes of each block."""
 
     fp32: int
     fp64: int
@@ -73,8 +73,8 @@ STATED = (
     *("sm_count", "warp_size", "max_threads_per_block", "max_threads_per_sm"),
     *("max_blocks_per_sm", "registers_per_sm", "shared_per_sm", "shared_per_block", "l2_bytes"),
 )
-#: What a copy of a large array gets of the rate that DRAM is said to have: 4.25 of 4.8 TB/s on an
-#: H200, 3.02 of 3.35 on an H100.
+#: What a copy of a large array gets of DRAM's nominal rate: 4.25 of 4.8 TB/s on an H200, 3.02 of
+#: 3.35 on an H100.
 REACHED = 0.9
 #: L2 is so much faster than DRAM at least.
 L2_OVER_DRAM = 1.5

@@ -133,7 +133,7 @@ _PLAIN_INDEX = frozenset({"broadcast", "reshape", "bitcast"})
 
 #: Opcodes whose first operand is read only where the result takes from it,
 READS_PART = frozenset({"slice", "dynamic-slice", "gather"})
-#: and those among them whose places the data decides: what is picked is computed there alone.
+#: and those among them whose indices the data decides: only the picked elements are computed.
 PICKS = frozenset({"dynamic-slice", "gather"})
 #: DRAM is read in pieces of so many bytes.
 SECTOR_BYTES = 32

@@ -199,12 +199,12 @@ class _Fuser:
 
     def run(self) -> list[_Kernel]:
         for i in reversed(list(ids(self.bits))):
-            self._place(self.graph.ops[i])
+            self._assign(self.graph.ops[i])
         live = [k for k in self.kernels if k.bits]
         live.reverse()
         return _join_siblings(self.graph, self.works.free, live)
 
-    def _place(self, op: Op) -> None:
+    def _assign(self, op: Op) -> None:
         users = self.graph.users[op.id]
         inside = [u for u in users if self.bits >> u.id & 1]
         escapes = op is self.graph.root or len(inside) < len(users)
@@ -216,15 +216,15 @@ class _Fuser:
             self.parts_escape |= escapes << op.operands[0].id
             return
         if kind is Kind.DOT:
-            self._place_gemm(op, kernels, escapes)
+            self._assign_gemm(op, kernels, escapes)
         elif kind is Kind.REDUCTION:
-            self._place_reduction(op, kernels, escapes)
+            self._assign_reduction(op, kernels, escapes)
         elif op.opcode == "scatter":
             self._start(op, Hero.SCATTER)
         elif kind is Kind.FACTOR:
             self._start(op, Hero.LIBRARY)
         else:
-            self._place_loop(op, inside, kernels, escapes)
+            self._assign_loop(op, inside, kernels, escapes)
 
     def _start(self, op: Op, hero: Hero) -> _Kernel:
         kernel = _Kernel(hero, op, written=1 << op.id)
@@ -237,7 +237,7 @@ class _Fuser:
             kernel.bits |= 1 << op.id
         self.homes[op.id] = kernels
 
-    def _place_gemm(self, op: Op, kernels: list[_Kernel], escapes: bool) -> None:
+    def _assign_gemm(self, op: Op, kernels: list[_Kernel], escapes: bool) -> None:
         only = kernels[0] if len(kernels) == 1 and not escapes else None
         if (
             only is not None
@@ -251,7 +251,7 @@ class _Fuser:
         else:
             self._start(op, Hero.GEMM)
 
-    def _place_reduction(self, op: Op, kernels: list[_Kernel], escapes: bool) -> None:
+    def _assign_reduction(self, op: Op, kernels: list[_Kernel], escapes: bool) -> None:
         only = kernels[0] if len(kernels) == 1 and not escapes else None
         if only is not None and self._normalises(op, only):
             only.hero = Hero.NORMALISATION
@@ -284,7 +284,7 @@ class _Fuser:
         rows = {o.id for member in ops for o in member.operands if o.dims == source.dims}
         return any(self.graph.reach[source.id] >> i & 1 for i in rows)
 
-    def _place_loop(self, op: Op, inside: list[Op], kernels: list[_Kernel], escapes: bool) -> None:
+    def _assign_loop(self, op: Op, inside: list[Op], kernels: list[_Kernel], escapes: bool) -> None:
         by_gemm = [u for u in inside if kind_of(u.opcode) is Kind.DOT]
         if by_gemm and len(by_gemm) == len(inside) and op.opcode in FOLDS and not escapes:
             self._join(op, kernels)

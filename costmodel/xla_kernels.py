@@ -24,9 +24,9 @@ COLUMN_THREADS = 1024
 #: Longer reductions take a second kernel.
 LONGEST_COLUMN = 4096
 LONGEST_ROW = 16_384
-#: From so many turns on, in fewer blocks than there are multiprocessors, XLA computes what is
-#: summed in a kernel of its own.
-MANY_TURNS = 16
+#: From so many iterations on, in fewer blocks than there are multiprocessors, XLA computes the
+#: terms of a sum in a separate kernel.
+MANY_ITERATIONS = 16
 #: Bytes of the smallest atomic operations.
 ATOMIC_BYTES = 4
 
@@ -58,16 +58,16 @@ def _modelled_us(works: GraphWork, bits: int, written: int) -> float:
     if reductions:
         source = reductions[0].operands[0]
         blocks = max(1, -(-source.shape.size // LOOP_TILE))
-        kept, reduced, is_column = reduced_extents(reductions[0])
+        results, reduced, is_column = reduced_extents(reductions[0])
         if is_column:
-            blocks, threads = -(-kept // COLUMN_WIDTH), COLUMN_THREADS
+            blocks, threads = -(-results // COLUMN_WIDTH), COLUMN_THREADS
         if reduced > (LONGEST_COLUMN if is_column else LONGEST_ROW):
             # the first pass splits the reduced elements evenly with the second
             blocks *= math.isqrt(reduced) if is_column else 1
             us += _second_pass_us(reductions, blocks, device)
         elif is_column:
             arrays = _arrays(works, bits, written, source)
-            walked = _turns(reduced) * arrays * device.xla.column_us
+            walked = _iterations(reduced) * arrays * device.xla.column_us
         if normalises := _normalises(works, reductions, written):
             work = _normalised(works, bits, source, work)
         if normalises or chain > 1:
@@ -138,25 +138,25 @@ def _scatter_us(op: Op, device: Device) -> float:
     return us * device.xla.narrow_updates if ITEM_BYTES.get(op.dtype, 1) < ATOMIC_BYTES else us
 
 
-def contended_us(updates: int, places: int, device: Device) -> float:
+def contended_us(updates: int, targets: int, device: Device) -> float:
     """Microseconds of so many updates that are added at random to so many elements, because they
     meet."""
     xla = device.xla
-    each = xla.contended_ns * (xla.contended_elements / places) ** xla.contended_power
+    each = xla.contended_ns * (xla.contended_elements / targets) ** xla.contended_power
     return updates * min(xla.most_contended_ns, each) / 1e3
 
 
 def sums_what_is_written(reduce: Op, device: Device) -> bool:
     """Whether XLA has the elements that `reduce` reads written by another kernel, because its own
-    would compute them with few blocks in many turns."""
-    kept, reduced, is_column = reduced_extents(reduce)
-    if not is_column or reduced > LONGEST_COLUMN or _turns(reduced) < MANY_TURNS:
+    would compute them with few blocks in many iterations."""
+    results, reduced, is_column = reduced_extents(reduce)
+    if not is_column or reduced > LONGEST_COLUMN or _iterations(reduced) < MANY_ITERATIONS:
         return False
-    return kept <= COLUMN_WIDTH * device.sm_count
+    return results <= COLUMN_WIDTH * device.sm_count
 
 
-def _turns(rows: int) -> int:
-    """Turns in which a block walks down the rows of a column reduction."""
+def _iterations(rows: int) -> int:
+    """Iterations in which a block walks down the rows of a column reduction."""
     return -(-rows * COLUMN_WIDTH // COLUMN_THREADS)
 
 
@@ -193,8 +193,8 @@ def reduced_extents(reduce: Op) -> tuple[int, int, bool]:
     gone = reduce.attrs["dimensions"]
     reduced = math.prod(dims[d] for d in gone)
     last = max((d for d, n in enumerate(dims) if n > 1), default=0)
-    kept = reduce.shape.elements[0] if reduce.shape.is_tuple else reduce.shape
-    return kept.size, reduced, last not in gone
+    result = reduce.shape.elements[0] if reduce.shape.is_tuple else reduce.shape
+    return result.size, reduced, last not in gone
 
 
 def _second_pass_us(reductions: list[Op], blocks: int, device: Device) -> float:

@@ -1,8 +1,8 @@
 """How long XLA's sorts take, and what it leaves to libraries: transforms, convolutions, solvers.
 
-None of them is a part of a pattern, so they are modelled where a compiled program's time is dealt
-to its kernels: what counts is that the others are not given their share of it. Each rule follows
-from passes over the arrays, steps that wait for each other, and products.
+None of them is part of a pattern. They are modeled where a compiled program's time is divided among
+its kernels, so that the others do not get their share of it. Each rule follows from passes over the
+arrays, steps that wait for each other, and products.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def touched(plan: XlaPlan, bits: int) -> list[int]:
 
 
 def saved_us(plan: XlaPlan, bits: int) -> float:
-    """Microseconds XLA saves when the ops `bits` are computed by somebody else."""
+    """Microseconds XLA saves when the ops `bits` are computed elsewhere."""
     return sum(saved_by_kernel(plan, bits).values())
 
 
@@ -57,11 +57,11 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
         below |= graph.dependents[(rest & -rest).bit_length() - 1]
         rest = bits & ~below
     # values that XLA writes anyway cost nothing more
-    wanted = read & plan.bits & ~plan.works.spread
+    reread = read & plan.bits & ~plan.works.spread
     whole = {number for number in numbers if not plan.kernels[number].written & ~bits}
-    for i in ids(wanted):
+    for i in ids(reread):
         if any(number not in whole for number in plan.writers.get(i, ())):
-            wanted ^= 1 << i
+            reread ^= 1 << i
     saved: dict[int, float] = {}
     for number in numbers:
         kernel = plan.kernels[number]
@@ -69,15 +69,15 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
         if not rest:
             saved[number] = kernel.us
             continue
-        needed = (kernel.written | wanted) & rest
-        wanted &= ~needed
+        needed = (kernel.written | reread) & rest
+        reread &= ~needed
         saved[number] = kernel.us - _remainder_us(plan, number, rest, needed, below, above)
     return saved
 
 
 def saved_together(plan: XlaPlan, sets: Sequence[int]) -> list[float]:
-    """Microseconds that XLA saves by each of several disjoint sets of ops, all of them computed by
-    somebody else: of each kernel no more than its time, however many sets claim a part of it.
+    """Microseconds that XLA saves by each of several disjoint sets of ops, all of them computed
+    elsewhere: of each kernel no more than its time, however many sets claim a part of it.
 
     What several sets spare a kernel is looked at once, and shared as their claims are: each alone
     may claim the same reads, where any of them makes the kernel read one value instead of many.
@@ -98,10 +98,10 @@ def saved_by_fusing_again(
 ) -> tuple[float, float]:
     """`saved_us`, and kernels, by those that XLA would make around `bits`: closer, and slower.
 
-    The ops of the kernels that hold `bits`, and of those that these read, are fused once with
-    and once without `bits`. A pattern in the middle of kernels may keep apart what XLA joined,
-    which the pieces of one kernel alone do not show. `others` are computed by somebody else either
-    way. Infinite where there are more than `most_ops`.
+    The ops of the kernels that hold `bits`, and of those that these read, are fused once with and
+    once without `bits`. A pattern in the middle of kernels may keep apart what XLA joined, which
+    the pieces of one kernel alone do not show. `others` are computed elsewhere either way. Infinite
+    where there are more than `most_ops`.
     """
     near, read = 0, 0
     for number in touched(plan, bits):
@@ -142,8 +142,8 @@ def _split_us(plan: XlaPlan, rest: int, needed: int, after: int, above: int) -> 
     if not after or not before & needed & above:
         # nothing that `bits` wait for comes from here: all of it can run after them
         return kernel_time_us(plan.works, live, needed)
-    handed = 0
+    operand_bits = 0
     for i in ids(after):
-        handed |= operands[i]
-    first = kernel_time_us(plan.works, before, (needed | handed) & before)
+        operand_bits |= operands[i]
+    first = kernel_time_us(plan.works, before, (needed | operand_bits) & before)
     return first + kernel_time_us(plan.works, after, needed & after)

@@ -1,8 +1,9 @@
-"""From XLA's final kernels to the ops of the graph that is planned: what their times are off by.
+"""From XLA's final kernels to the ops of the graph that is planned: by how much modeled times are
+off.
 
-The compiled module and the graph come from the same lowering. An op is known again by JAX's name of
-it with its opcode and extents, one of several alike by its own name, to which fusing appends
-numbers; the time of what is not known again is spread over all. The graph's own kernels, as the
+The compiled module and the graph come from the same lowering. An op is recognized by JAX's name of
+it with its opcode and extents, and one of several alike by its HLO name, to which fusing appends
+numbers. The time of what is not recognized is spread over all. The graph's own kernels, as the
 model fuses them, stay what they are: each gets the time of the final kernels that compute its ops.
 """
 
@@ -22,7 +23,7 @@ from fusionstitch.hlo.semantics import FACTORS, Kind, kind_of
 
 #: What XLA appends to the name of an op that it copies.
 _SUFFIX = re.compile(r"\.(\d+|clone|remat\d*)$")
-#: Opcodes that take the place of others: a library's call, a transposition.
+#: Opcodes that replace others: a library's call, a transposition.
 _STAND_INS = frozenset({"custom-call", *FACTORS, "convolution", "copy", "transpose", "bitcast"})
 #: What an op counts at least, in microseconds, where a kernel's time is dealt to its ops.
 LEAST_US = 1e-9
@@ -71,9 +72,9 @@ def scale_of(plan: XlaPlan, truth: XlaTruth) -> Scale | None:
     real = dict.fromkeys(range(len(kernels)), 0.0)
     for final, bits in zip(finals, found, strict=True):
         computed = bits & plan.bits
-        told = computed & own or computed
+        timed = computed & own or computed
         parts: dict[int, float] = {}
-        for i in ids(told):
+        for i in ids(timed):
             for n in homes.get(i, ()):
                 parts[n] = parts.get(n, 0.0) + max(weights[i], LEAST_US) / copies[i]
         total = sum(parts.values())
@@ -144,7 +145,7 @@ class Names:
 
     def bits(self, ops: Iterable[FinalOp]) -> int:
         """The ops of the graph that ops of a final kernel are, as a bitset. Those of one scope that
-        do the same are told apart by their names alone: without, each stands for all."""
+        do the same are distinguished by their names alone: without, each stands for all."""
         found = 0
         for op in ops:
             if _works(op.opcode):
@@ -169,7 +170,7 @@ def _same(final: FinalOp, op: Op) -> bool:
 
 
 def _works(opcode: str) -> bool:
-    """Whether an op is more than a constant or a place of others."""
+    """Whether an op computes or moves elements: it is neither a source nor structural."""
     return kind_of(opcode) not in (Kind.SOURCE, Kind.STRUCTURE)
 
 

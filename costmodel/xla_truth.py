@@ -86,7 +86,7 @@ def truth_of(compiled_text: str, span_us: float, device: Device) -> XlaTruth:
     try:
         module = from_proto(text_to_proto(compiled_text, compiled=True))
         kernels = final_kernels(module, device)
-    except Exception:  # a word of XLA's that nobody here knows must not cost the program its plan
+    except Exception:  # an unknown word of XLA's must not cost the program its plan
         logger.warning("XLA's compiled module was not read", exc_info=True)
         return XlaTruth(span_us)
     return XlaTruth(span_us, scaled(kernels, span_us))

@@ -20,13 +20,10 @@ Version = tuple[int, ...]
 class ValueRule:
     """One row of a table.
 
-    Attributes:
-        name: the rule's
-        says: `before -> after`
-        opcode: of the op that it is asked about, whose first operand is of one of the `FLOATS`
-        apply: what it makes of an op
-        before: the first version of jaxlib whose XLA does not have it, None if each has
-        alone: the operands of the op, by number, that no other op may read
+    Attributes: name: the rule's says: `before -> after` opcode: of the ops that it applies to,
+    whose first operand is of one of the `FLOATS` apply: what it makes of an op before: the first
+    version of jaxlib whose XLA does not have it, None if each has alone: the operands of the op, by
+    number, that no other op may read
     """
 
     name: str
@@ -74,9 +71,9 @@ def uniform(op: Op) -> Any | None:
 
 def scalar(value: Any, dtype: str) -> Make:
     """A constant of one element."""
-    held = np.array(value, NUMPY_DTYPES[dtype])
-    held.flags.writeable = False
-    return Make("constant", (), {"value": held}, Shape(dtype))
+    number = np.array(value, NUMPY_DTYPES[dtype])
+    number.flags.writeable = False
+    return Make("constant", (), {"value": number}, Shape(dtype))
 
 
 def spread(one: Make, shape: Shape) -> Make:

@@ -1,7 +1,8 @@
 """The rules of XLA's algebraic simplifier that change values of floats.
 
-They are right for real numbers alone: by them results overflow, are no numbers or are rounded where
-they were not, or the other way round. `as_xla.py` applies them to programs that XLA has not seen.
+They hold for real numbers only. With floats they may make results overflow, become NaN or be
+rounded where they were not, or the other way round. `as_xla.py` applies them to programs that XLA
+has not seen.
 
 Rules that change no value are not here. Where backends differ, the table has what XLA does for
 GPUs: it leaves `x / broadcast(y)`, which XLA:CPU makes x * broadcast(1 / y), and finds masks in
@@ -292,9 +293,9 @@ def compared_with_zero(op: Op) -> Make | None:
     if op.attrs["total_order"]:
         return None
     for swapped, (x, zero) in enumerate(_both_ways(op)):
-        said = _CERTAIN.get((op.attrs["direction"], bool(swapped)))
-        if said is not None and uniform(zero) == 0 and is_nonnegative(x):
-            return full(said, op.shape)
+        known = _CERTAIN.get((op.attrs["direction"], bool(swapped)))
+        if known is not None and uniform(zero) == 0 and is_nonnegative(x):
+            return full(known, op.shape)
     return None
 
 
@@ -351,7 +352,7 @@ def _total(one: tuple[Op, bool], other: tuple[Op, bool], shape: Shape) -> Make |
 
 
 def _part(c: Op) -> Op | Make:
-    """What is computed with in place of a constant: its only element, if it has but one."""
+    """What is computed with instead of a constant: its only element, if it has but one."""
     value = uniform(c)
     return c if value is None else scalar(value, c.dtype)
 

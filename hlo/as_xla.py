@@ -39,8 +39,8 @@ def as_xla(module: Module, version: Version) -> Module:
 
 
 class _Valued(Rewriter):
-    """Applies rules that change values between those that do not. Equal ops stay apart: XLA asks
-    how many ops read one before it merges them."""
+    """Applies rules that change values between those that do not. Equal ops stay apart: XLA counts
+    the readers of an op before it merges equal ones."""
 
     def __init__(self, graph: Graph, rules: Mapping[str, tuple[ValueRule, ...]]):
         super().__init__(graph, {})
@@ -106,11 +106,11 @@ class _Writer:
         sort_instructions(computation)
 
     def content(self, op: Op, source: Any) -> Any:
-        """An instruction that takes the place of `source`."""
+        """An instruction that replaces `source`."""
         made = type(source)(name=source.name, id=source.id)
-        for kept in ("shape", "metadata", "sharding", "frontend_attributes"):
-            if source.HasField(kept):
-                getattr(made, kept).CopyFrom(getattr(source, kept))
+        for name in ("shape", "metadata", "sharding", "frontend_attributes"):
+            if source.HasField(name):
+                getattr(made, name).CopyFrom(getattr(source, name))
         self.fill(made, op, source)
         return made
 

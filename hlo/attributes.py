@@ -18,13 +18,13 @@ ALGORITHMS = (
     *("dot_bf16_bf16_f32_x6", "dot_tf32_tf32_f32", "dot_tf32_tf32_f32_x3", "dot_f32_f32_f32"),
     *("dot_f64_f64_f64", "dot_bf16_bf16_f32_x9"),
 )
-#: The custom calls by which partitioners are told where arrays live.
+#: The custom calls that tell partitioners the sharding of arrays.
 _SHARDING_TARGETS = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 _EMPTY_MESH = "<@empty_mesh"
 
 #: Bodies `(a, b) -> op(a, b)` that a reduce names instead of calling.
 REDUCERS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
-#: The body of a scatter that puts the update in the element's place.
+#: The body of a scatter that replaces the element by the update.
 REPLACE = "replace"
 
 

@@ -1,7 +1,7 @@
 """What a REPL shows of our objects: one line that says what it is and the counts that matter.
 
-A plan, a kernel or a report holds thousands of ops, texts and bytes. Whoever wants those asks for
-a field, prints the object, or calls `explain()`.
+A plan, a kernel or a report holds thousands of ops, texts and bytes. To see those, read a field,
+print the object, or call `explain()`.
 """
 
 from __future__ import annotations

@@ -50,6 +50,6 @@ def _depths(graph: Graph, fusible: int, free: int) -> list[int]:
     """By op how many kept ops come before it on the way that has most of them, itself included."""
     depths: list[int] = []
     for op in graph:
-        kept = kind_of(op.opcode) not in NEITHER and not (fusible | free) >> op.id & 1
-        depths.append(max((depths[o.id] for o in op.operands), default=0) + kept)
+        is_kept = kind_of(op.opcode) not in NEITHER and not (fusible | free) >> op.id & 1
+        depths.append(max((depths[o.id] for o in op.operands), default=0) + is_kept)
     return depths

@@ -44,5 +44,5 @@ def copied(editor: Editor, computation: Any) -> tuple[Any, Mapping[int, int]]:
 
 def sort_computations(module: Any) -> None:
     """Moves computations after those that they call."""
-    place = {c.id: number for number, c in enumerate(callees_first(module))}
-    module.computations.sort(key=lambda c: place[c.id])
+    position = {c.id: number for number, c in enumerate(callees_first(module))}
+    module.computations.sort(key=lambda c: position[c.id])

@@ -1,9 +1,10 @@
-"""How often a loop has turned, as the most that any of its rows has, in a module's proto.
+"""Rewrites the iteration count of a loop as the largest count of any of its rows, in a module's
+proto.
 
     while any(p(s)) & (i < most): s, i = f(s), i + 1    ->    while ...: s, n = f(s), n + p(s)
     i after the loop                                         first i + max(n)
 
-To know how often all rows together went on keeps them together; each row may know its own count.
+A joint count of all rows keeps them together, while each row can count its own iterations.
 """
 
 from __future__ import annotations
@@ -15,18 +16,16 @@ from typing import Any
 from fusionstitch.hlo.copying import sort_computations
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.loop_editor import Element, LoopEditor, become, edit_loops
-from fusionstitch.hlo.row_counts import COUNT, asked_of, largest, spread
+from fusionstitch.hlo.row_counts import COUNT, largest, operand_in_body, spread
 
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """A loop that runs while any row goes on; one that no longer does never does again.
+    """A loop that runs while any row goes on. A row that stops never goes on again.
 
-    Attributes:
-        ends: the id of the condition's instruction that asks for a mask of all rows
-        done: whether the mask is that of rows that do not go on
-        counters: the elements of what the loop carries that are read after it and only count
-            iterations, and by how much each
+    Attributes: ends: the id of the condition's instruction that joins a mask over all rows done:
+    whether the mask is that of rows that do not go on counters: the elements of what the loop
+    carries that are read after it and only count iterations, and by how much each
     """
 
     graph: Graph
@@ -47,7 +46,7 @@ def count_by_rows(module: Module, found: Sequence[Counted]) -> bool:
 def _count(loop: LoopEditor, found: Counted) -> None:
     inner, outer, source = loop.inner, loop.outer, loop.instruction
     readers = [r for r in outer.computation.instructions if source.id in r.operand_ids]
-    going = asked_of(loop, found.ends)
+    going = operand_in_body(loop, found.ends)
     dims = tuple(going.shape.dimensions)
     if found.done:
         going = inner.add("not", Shape("pred", dims), [going.id], source)
@@ -55,19 +54,19 @@ def _count(loop: LoopEditor, found: Counted) -> None:
     one = inner.add("convert", counts, [going.id], source)
     before = loop.read(loop.carried, counts, source)
     after = inner.add("add", counts, [before.id, one.id], source)
-    turns, zeros = loop.carried, spread(outer, outer.zero(COUNT, source), counts)
+    iterations, zeros = loop.carried, spread(outer, outer.zero(COUNT, source), counts)
     loop.widen([Element(counts, zeros.id, after.id)])
-    most = largest(outer, loop.result(turns, counts), counts)
+    most = largest(outer, loop.result(iterations, counts), counts)
     steps = dict(found.counters)
     for reader in readers:
         if reader.tuple_index in steps:
             _moved(loop, reader, most, steps[reader.tuple_index])
 
 
-def _moved(loop: LoopEditor, reader: Any, turns: Any, step: int) -> None:
+def _moved(loop: LoopEditor, reader: Any, iterations: Any, step: int) -> None:
     """Has an element that the loop gives be what it began with, so many steps on."""
     outer, shape = loop.outer, Shape(COUNT, ())
     by = outer.constant(COUNT, step, reader)
-    moved = outer.add("multiply", shape, [turns.id, by.id], reader)
+    moved = outer.add("multiply", shape, [iterations.id, by.id], reader)
     first = loop.begin(reader.tuple_index)
     become(reader, "add", [first.id, moved.id])

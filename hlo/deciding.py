@@ -1,6 +1,6 @@
-"""Ops whose results change by a step where floats that they are given change ever so little, and
-ops that choose among floats: what they give is equal to one of these, as long as nobody computes it
-a second time and rounds otherwise.
+"""Ops whose results jump where their float operands change slightly, and ops that choose among
+floats. The result of the latter equals one of their operands, as long as no other kernel computes
+that operand again and rounds it differently.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXTREMA = ("maximum", "minimum")
 
 def is_step(op: Op) -> bool:
     """Whether an op decides something by floats."""
-    if op.opcode == "compare" and op.operands[0] is op.operands[1]:  # asks for NaN
+    if op.opcode == "compare" and op.operands[0] is op.operands[1]:  # tests for NaN
         return False
     if op.opcode in _CASTS:
         return has_floats(op.operands[0]) and not has_floats(op)
@@ -57,14 +57,14 @@ def chosen_by(ops: Iterable[Op]) -> bool:
 def picked(op: Op) -> tuple[set[Op], set[Op]]:
     """The ops whose results are the elements of `op`, and the ops that have chosen or moved
     these."""
-    found, passed, wanted = set[Op](), set[Op](), [op]
-    while wanted:
-        one = unhindered(wanted.pop())
+    found, passed, todo = set[Op](), set[Op](), [op]
+    while todo:
+        one = unhindered(todo.pop())
         if one in passed or not has_floats(one):
             continue
         if is_extremum(one) or one.opcode in _PICKS or kind_of(one.opcode) is Kind.MOVEMENT:
             passed.add(one)
-            wanted += one.operands
+            todo += one.operands
         else:
             found.add(one)
     return found, passed

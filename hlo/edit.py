@@ -191,8 +191,8 @@ def sort_instructions(computation: Any) -> None:
     for ident in _after_needs(needs):
         position.setdefault(ident, len(position))
     for instruction in computation.instructions:
-        place = position[instruction.id]
-        if any(position[n] >= place for n in needs[instruction.id]):
+        own = position[instruction.id]
+        if any(position[n] >= own for n in needs[instruction.id]):
             raise VerifyError(
                 f"{computation.name}: {instruction.name} needs its own result. This is a defect of "
                 "fusionstitch: a pattern was not convex."
@@ -202,15 +202,15 @@ def sort_instructions(computation: Any) -> None:
 
 def _after_needs(needs: dict[int, tuple[int, ...]]) -> Iterator[int]:
     opened: set[int] = set()
-    placed: set[int] = set()
+    closed: set[int] = set()
     for start in needs:
         stack = [start]
         while stack:
             ident = stack[-1]
-            if ident in placed:
+            if ident in closed:
                 stack.pop()
             elif ident in opened:
-                placed.add(stack.pop())
+                closed.add(stack.pop())
                 yield ident
             else:
                 opened.add(ident)

@@ -1,4 +1,4 @@
-"""Products that a program computes in several places: before a loop, in it, in its gradient."""
+"""Products that a program computes several times: before a loop, in it, in its gradient."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def ask_for_all_bits(module: Module, dots: Collection[Op]) -> None:
     """Has XLA keep all bits of the operands of `dots` in the module's proto."""
     computations = {c.id: c for c in module.proto.computations}
     for graph in module.graphs:
-        asked = {op.origin for op in graph if op in dots}
-        for instruction in computations[graph.proto_id].instructions if asked else ():
-            if instruction.id in asked:
+        origins = {op.origin for op in graph if op in dots}
+        for instruction in computations[graph.proto_id].instructions if origins else ():
+            if instruction.id in origins:
                 put(instruction.precision_config.operand_precision, _HIGHEST)
 
 
@@ -40,8 +40,8 @@ class _Numbering:
         self.numbers: dict[Hashable, int] = {}
         self.values: dict[Op, int] = {}
         self.products: dict[Op, Hashable] = {}
-        #: by loop the elements that it hands on as they are, with the numbers of what they are
-        self.kept: dict[Op, dict[int | None, int]] = {}
+        #: by loop its invariant elements, with the numbers of their values
+        self.results_of: dict[Op, dict[int | None, int]] = {}
 
     def number(self, key: Hashable) -> int:
         return self.numbers.setdefault(key, len(self.numbers))
@@ -62,8 +62,8 @@ class _Numbering:
             [whole], index = op.operands, op.attrs["index"]
             if whole.opcode == "parameter" and index in given:
                 return given[index]
-            if index in (kept := self.kept.get(whole, {})):
-                return kept[index]
+            if index in (known := self.results_of.get(whole, {})):
+                return known[index]
         if op.opcode in ("while", "conditional", "call"):
             for number, called in enumerate(op.called):
                 self.graph(called, self.arguments(op, number))
@@ -80,7 +80,7 @@ class _Numbering:
         attrs = frozenset(op.attrs.items())
         return self.number((op.opcode, op.shape, attrs, bodies, *operands))
 
-    def handed_on(self, loop: Op) -> dict[int | None, int]:
+    def loop_results(self, loop: Op) -> dict[int | None, int]:
         [init], root = loop.operands, loop.called[1].root
         if not init.opcode == root.opcode == "tuple":
             return {}
@@ -93,8 +93,8 @@ class _Numbering:
     def arguments(self, op: Op, number: int) -> dict[int | None, int]:
         """What the graph that an op calls as the `number`-th is given."""
         if op.opcode == "while":
-            self.kept[op] = self.handed_on(op)
-            return self.kept[op]
+            self.results_of[op] = self.loop_results(op)
+            return self.results_of[op]
         if op.opcode != "conditional":
             return {}
         given = op.operands[1 + number]

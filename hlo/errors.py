@@ -25,7 +25,7 @@ class PlanError(FusionStitchError):
 
 
 class CodegenError(FusionStitchError):
-    """A pattern cannot be turned into CUDA-C."""
+    """A pattern cannot be compiled to CUDA-C."""
 
 
 class PassError(CodegenError):
@@ -51,7 +51,7 @@ class OptionError(FusionStitchError):
 
 
 class StitchError(FusionStitchError):
-    """`fallback="error"` was asked for and something could not be stitched."""
+    """`fallback="error"` was set and something could not be stitched."""
 
 
 class MeasureError(FusionStitchError):

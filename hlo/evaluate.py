@@ -194,9 +194,9 @@ def _reduce(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
 
 def _signed_zeros(reduced: Array, x: Array, dims: tuple[int, ...], reducer: str) -> Array:
     """Extrema whose zeros have the right sign: numpy takes zeros of either sign as equal."""
-    wanted = 0.0 if reducer == "maximum" else -0.0
-    found = ((x == 0) & (np.signbit(x) == np.signbit(wanted))).any(axis=dims)
-    return np.where(reduced == 0, np.where(found, wanted, -wanted).astype(x.dtype), reduced)
+    zero = 0.0 if reducer == "maximum" else -0.0
+    found = ((x == 0) & (np.signbit(x) == np.signbit(zero))).any(axis=dims)
+    return np.where(reduced == 0, np.where(found, zero, -zero).astype(x.dtype), reduced)
 
 
 def _dot(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Array:

@@ -29,7 +29,7 @@ _NOTHING = Shape("u8", (0,))
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """A pattern of `graph` and the custom call that takes its place.
+    """A pattern of `graph` and the custom call that replaces it.
 
     The call reads `inputs` and writes `outputs` and then `scratch`; all of them row-major. A last
     result without elements, where the module needs one, is not for the kernel.
@@ -70,7 +70,7 @@ class Preparation:
 def export(
     module: Module, replacements: Sequence[Replacement], preparation: Preparation | None = None
 ) -> bytes:
-    """The module's proto with each replacement's pattern turned into one custom call.
+    """The module's proto with each replacement's pattern as one custom call.
 
     Readers of a replaced output read the call (through get-tuple-element when it has several
     results) and instructions nothing needs any more are deleted; parameters and side effects

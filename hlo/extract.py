@@ -36,8 +36,8 @@ def extract(
     fresh, names = FreshIds(proto, computation), FreshNames(proto)
     border = {instruction_of(op, graph.aliases): number for number, op in enumerate(inputs)}
     needed = _between(by_id, border, [instruction_of(op, graph.aliases) for op in outputs], graph)
-    kept = [by_id[ident] for ident in needed]
-    for instruction in kept:
+    own = [by_id[ident] for ident in needed]
+    for instruction in own:
         del instruction.control_predecessor_ids[:]
         instruction.ClearField("sharding")
 
@@ -51,10 +51,10 @@ def extract(
     root = computation.instructions.add(name=names("outputs"), opcode="tuple", id=fresh())
     fill_shape(root.shape, _tuple(outputs))
     root.operand_ids.extend(instruction_of(op, graph.aliases) for op in outputs)
-    for instruction in (*kept, root):
+    for instruction in (*own, root):
         operands = [_resolved(i, graph.aliases) for i in instruction.operand_ids]
         instruction.operand_ids[:] = [instead.get(i, i) for i in operands]
-    stays = {i.id for i in (*kept, *parameters, root)}
+    stays = {i.id for i in (*own, *parameters, root)}
     for index in reversed(range(len(computation.instructions))):
         if computation.instructions[index].id not in stays:
             del computation.instructions[index]

@@ -6,8 +6,8 @@
     triangular-solve  the x of a x = b, or x a = b, for one triangle of a: HLO's, or a custom call
 
 The names are LAPACK's, as its numbers are: `getrf` counts rows from 1 (`lu-permutation` from 0). An
-info of 0 says that there is a factorisation; else it is the number, from 1, of the first pivot that
-there is none with.
+info of 0 means that the factorization exists. Otherwise it is the number, from 1, of the first
+pivot for which it does not.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def routine(proto: Any, op: Op) -> tuple[str, dict[str, Any]] | None:
     if opcode is None or _shape(opcode, [x.shape for x in op.operands]) != op.shape:
         return None
     config = bytes(proto.backend_config).decode(errors="replace")
-    asked = dict(_ENTRY.findall(config))
+    entries = dict(_ENTRY.findall(config))
 
     def says(name: str, letter: str) -> bool:
-        return asked.get(name) == str(ord(letter))
+        return entries.get(name) == str(ord(letter))
 
     attrs = dict(op.attrs)
     if opcode == "potrf":
-        attrs["lower"] = says("uplo", "L") or asked.get("lower") == "true"
+        attrs["lower"] = says("uplo", "L") or entries.get("lower") == "true"
     elif opcode == "triangular-solve":
         attrs |= {"left": says("side", "L"), "lower": says("uplo", "L")}
         attrs |= {"unit": says("diag", "U"), "transposed": not says("trans_x", "N")}

@@ -54,5 +54,5 @@ def _printable(text: str) -> str:
 def _shortened(text: str, most: int) -> str:
     if len(text) <= most:
         return text
-    kept = most - len(_CUT)
-    return f"{text[: kept - kept // 2]}{_CUT}{text[len(text) - kept // 2 :]}"
+    length = most - len(_CUT)
+    return f"{text[: length - length // 2]}{_CUT}{text[len(text) - length // 2 :]}"

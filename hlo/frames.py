@@ -52,7 +52,7 @@ class Frames:
         self.index = index
         self.found: dict[int, tuple[str, int]] = {}
 
-    def place(self, ident: int) -> tuple[str, int]:
+    def location(self, ident: int) -> tuple[str, int]:
         """The user's file and line among a frame and its callers; ("", 0) if there is none."""
         if ident not in self.found:
             frame = users(self.stack(ident))
@@ -67,20 +67,20 @@ class Frames:
         """A frame and its callers, innermost first, as far as the tables go."""
         functions = self.index.function_names
         frames = []
-        for file, place in self._places(ident):
-            known = 0 < place.function_name_id <= len(functions)
-            name = functions[place.function_name_id - 1] if known else ""
-            frames.append(Frame(file, name, place.line))
+        for file, location in self._locations(ident):
+            known = 0 < location.function_name_id <= len(functions)
+            name = functions[location.function_name_id - 1] if known else ""
+            frames.append(Frame(file, name, location.line))
         return frames
 
     def spans(self, ident: int) -> list[Span]:
         """What a frame and its callers were at, innermost first."""
         return [
-            Span(file, place.line, place.column, place.end_line, place.end_column)
-            for file, place in self._places(ident)
+            Span(file, location.line, location.column, location.end_line, location.end_column)
+            for file, location in self._locations(ident)
         ]
 
-    def _places(self, ident: int) -> Iterator[tuple[str, Any]]:
+    def _locations(self, ident: int) -> Iterator[tuple[str, Any]]:
         """The file and the FileLocation of a frame and its callers."""
         index = self.index
         for _ in range(_DEEPEST):
@@ -88,20 +88,20 @@ class Frames:
                 return
             try:
                 frame = index.stack_frames[ident - 1]
-                place = index.file_locations[frame.file_location_id - 1]
-                file = index.file_names[place.file_name_id - 1]
+                location = index.file_locations[frame.file_location_id - 1]
+                file = index.file_names[location.file_name_id - 1]
             except IndexError:
                 return
-            yield file, place
+            yield file, location
             ident = frame.parent_frame_id
 
 
 def users(stack: list[Frame]) -> Frame | None:
     """The innermost frame that is the user's, of a stack from inside out; None for an empty one,
-    and where this package was called by nobody.
+    and where nothing called this package.
 
-    What lies in no folder of installed packages is the user's, packages installed in place among
-    it. A program that is installed itself is its outermost package.
+    Files outside of the folders of installed packages are the user's, including packages installed
+    in place. A program that is itself installed is its outermost package.
     """
     for frame in stack:
         if is_users(frame):

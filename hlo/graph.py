@@ -72,7 +72,7 @@ class Shape:
     dtype: str
     dims: tuple[int, ...] = ()
     elements: tuple[Shape, ...] = ()
-    size: int = field(init=False, repr=False, compare=False)  # asked for again and again
+    size: int = field(init=False, repr=False, compare=False)  # needed again and again
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", math.prod(self.dims))
@@ -105,11 +105,9 @@ class Shape:
 class Source:
     """Where an op comes from in the user's program.
 
-    Attributes:
-        op_name: JAX's name of it, with the scopes that it stands in
-        file: the user's
-        line: in it, from 1
-        left: whether it is left to XLA, as the program asks by a scope of the name (`fs.leave`)
+    Attributes: op_name: JAX's name of it, with the scopes that it stands in file: the user's line:
+    in it, from 1 left: whether it is left to XLA, as the program requests by a scope of the name
+    (`fs.leave`)
     """
 
     op_name: str = ""
@@ -266,13 +264,13 @@ def of_graph(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
     graph goes."""
 
     @functools.wraps(function)
-    def kept(graph: Graph) -> T:
+    def cached(graph: Graph) -> T:
         if function not in graph.facts:
             graph.facts[function] = function(graph)
         found: T = graph.facts[function]
         return found
 
-    return kept
+    return cached
 
 
 @dataclass

@@ -19,14 +19,14 @@ CONTRACT = ("lhs_contract", "rhs_contract")
 
 @dataclass(frozen=True, eq=False)
 class Hoisted:
-    """`dot`, of which operand `side` is made of parts of stacks, those at `place`; the other
+    """`dot`, of which operand `side` is made of parts of stacks, those at `position`; the other
     operand, the weights, is the same in each iteration. Where operand `side` is a concatenation
     along the one dim that is summed over, its operand `joined` is made so, and the others stay in
     the loop."""
 
     dot: Op
     side: int
-    place: Op
+    position: Op
     joined: int | None = None
 
     @property
@@ -106,8 +106,8 @@ class _Edit:
     def _read(self, one: Hoisted) -> Any:
         """The part of the product that is an iteration's."""
         whole = self._carry(self.lifter.shape(one.dot), self._product(one))
-        place = self._source(one.place)
-        return read_part(self.loop.inner, whole, one.dot, place, one.place.dtype)
+        position = self._source(one.position)
+        return read_part(self.loop.inner, whole, one.dot, position, one.position.dtype)
 
     def _product(self, one: Hoisted) -> Any:
         """The product for all iterations, around the loop."""
@@ -131,8 +131,8 @@ class _Edit:
         weights = self._carry(left, _joined(self.loop.outer, left, dim, rows))
         [along] = one.contracted
         others = [self._source(op) for i, op in enumerate(whole.operands) if i != one.joined]
-        kept = Shape(whole.dtype, _with(whole.dims, along, left.dims[dim]))
-        operands = [_joined(inner, kept, along, others).id, weights.id]
+        joined = Shape(whole.dtype, _with(whole.dims, along, left.dims[dim]))
+        operands = [_joined(inner, joined, along, others).id, weights.id]
         return inner.copy(dot, operands if one.side == 0 else operands[::-1])
 
     def _cut(self, shape: Shape, whole: Any, dim: int, start: int, end: int) -> Any:

@@ -18,7 +18,7 @@ from fusionstitch.hlo.literals import to_numpy
 from fusionstitch.hlo.marks import is_left, leave_called
 from fusionstitch.hlo.semantics import has_effect
 
-#: What a shape may hold: NumPy's limit of dimensions, and elements whose bytes fit 64-bit places.
+#: What a shape may hold: NumPy's limit of dimensions, and elements whose bytes fit 64-bit integers.
 MAX_RANK = 64
 MAX_ELEMENTS = 1 << 58
 _REEXPORT = "Export the module again, for example with Lowered.compiler_ir('hlo')."
@@ -93,13 +93,13 @@ class _Reader:
         if root is None:
             raise ImportModuleError(f"Computation {computation.name} has no root. {_REEXPORT}")
         ordered_first = {before for op in ops.values() for before in op.control}
-        kept = [
+        live = [
             op
             for ident, op in ops.items()
             if op.opcode == "parameter" or ident in ordered_first or has_effect(op)
         ]
         name = foreign.name(computation.name)
-        graph = Graph(name, topological(root, kept), root, computation.id)
+        graph = Graph(name, topological(root, live), root, computation.id)
         check(graph)
         return graph
 
@@ -168,7 +168,7 @@ class _Reader:
         return found
 
     def source(self, metadata: Any) -> Source:
-        file, line = self.frames.place(metadata.stack_frame_id)
+        file, line = self.frames.location(metadata.stack_frame_id)
         if not file:
             file, line = metadata.source_file, metadata.source_line
         key = (metadata.op_name, file, line)

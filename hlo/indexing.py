@@ -74,8 +74,8 @@ def gather(x: Array, indices: Array, attrs: Attrs) -> Array:
     vectors = _index_vectors(indices, attrs["index_vector_dim"])
     batch = vectors.shape[:-1]
     dropped = {*attrs["collapsed_slice_dims"], *attrs["operand_batching_dims"]}
-    kept = [d for d in range(x.ndim) if d not in dropped]
-    rank = len(batch) + len(kept)
+    kept_dims = [d for d in range(x.ndim) if d not in dropped]
+    rank = len(batch) + len(kept_dims)
     offset = attrs["offset_dims"]
     batch_dims = [d for d in range(rank) if d not in offset]
 
@@ -90,7 +90,7 @@ def gather(x: Array, indices: Array, attrs: Attrs) -> Array:
         position: Any = 0
         if dim in attrs["start_index_map"]:
             start = vectors[..., attrs["start_index_map"].index(dim)]
-            if start.dtype == np.uint64:  # the largest ones would turn negative
+            if start.dtype == np.uint64:  # the largest ones would become negative
                 start = np.minimum(start, np.iinfo(np.int64).max)
             start = np.clip(start.astype(np.int64), 0, x.shape[dim] - sizes[dim])
             position = expand(start, batch_dims)
@@ -98,8 +98,8 @@ def gather(x: Array, indices: Array, attrs: Attrs) -> Array:
             which = attrs["start_indices_batching_dims"][attrs["operand_batching_dims"].index(dim)]
             which -= which > attrs["index_vector_dim"]
             position = expand(np.arange(x.shape[dim]), [batch_dims[which]])
-        if dim in kept:
-            position = position + expand(np.arange(sizes[dim]), [offset[kept.index(dim)]])
+        if dim in kept_dims:
+            position = position + expand(np.arange(sizes[dim]), [offset[kept_dims.index(dim)]])
         at.append(position)
     return x[tuple(np.broadcast_arrays(*at))] if at else x.reshape([1] * rank)
 
@@ -111,19 +111,21 @@ def scatter(
     results = [x.copy() for x in inputs]
     vectors = _index_vectors(indices, attrs["index_vector_dim"])
     dropped = {*attrs["inserted_window_dims"], *attrs["input_batching_dims"]}
-    kept = [d for d in range(inputs[0].ndim) if d not in dropped]
+    kept_dims = [d for d in range(inputs[0].ndim) if d not in dropped]
     window_dims = attrs["update_window_dims"]
     update_shape = updates[0].shape
     scatter_dims = [d for d in range(len(update_shape)) if d not in window_dims]
-    sizes = {kept[i]: update_shape[d] for i, d in enumerate(window_dims)}
-    for place in np.ndindex(*vectors.shape[:-1]):
+    sizes = {kept_dims[i]: update_shape[d] for i, d in enumerate(window_dims)}
+    for position in np.ndindex(*vectors.shape[:-1]):
         begin = [0] * inputs[0].ndim
-        for value, dim in zip(vectors[place], attrs["scatter_dims_to_operand_dims"], strict=True):
+        for value, dim in zip(
+            vectors[position], attrs["scatter_dims_to_operand_dims"], strict=True
+        ):
             begin[dim] = int(value)
         for dim, which in zip(
             attrs["input_batching_dims"], attrs["scatter_indices_batching_dims"], strict=True
         ):
-            begin[dim] = place[which - (which > attrs["index_vector_dim"])]
+            begin[dim] = position[which - (which > attrs["index_vector_dim"])]
         ends = [b + sizes.get(d, 1) for d, b in enumerate(begin)]
         if min(begin, default=0) < 0 or any(
             e > n for e, n in zip(ends, results[0].shape, strict=True)
@@ -134,7 +136,7 @@ def scatter(
             for d, (b, e) in enumerate(zip(begin, ends, strict=True))
         )
         source: list[Any] = [slice(None)] * len(update_shape)
-        for dim, index in zip(scatter_dims, place, strict=True):
+        for dim, index in zip(scatter_dims, position, strict=True):
             source[dim] = index
         new = body(*(r[target] for r in results), *(u[tuple(source)] for u in updates))
         for result, value in zip(results, new, strict=True):
@@ -146,9 +148,9 @@ def fold(
     inputs: Sequence[Array], inits: Sequence[Array], dims: tuple[int, ...], body: Body
 ) -> tuple[Array, ...]:
     """Reduces `dims` one element after the other with any body."""
-    kept = [d for d in range(inputs[0].ndim) if d not in dims]
-    shape = [inputs[0].shape[d] for d in kept]
-    rows = [x.transpose([*dims, *kept]).reshape([-1, *shape]) for x in inputs]
+    kept_dims = [d for d in range(inputs[0].ndim) if d not in dims]
+    shape = [inputs[0].shape[d] for d in kept_dims]
+    rows = [x.transpose([*dims, *kept_dims]).reshape([-1, *shape]) for x in inputs]
     results = tuple(np.broadcast_to(i, shape) for i in inits)
     for step in range(rows[0].shape[0]):
         results = body(*results, *(row[step] for row in rows))
@@ -180,13 +182,14 @@ def reduce_window(
 
 
 def sort(inputs: Sequence[Array], dim: int, less: Body) -> tuple[Array, ...]:
-    """Stable: an element's place is how many come before it by `less`, or are equal and earlier."""
+    """Stable: an element's position is the number of elements that are `less`, or equal and
+    earlier."""
     rows = [np.moveaxis(x, dim, -1) for x in inputs]
     pairs = [side for row in rows for side in (row[..., :, None], row[..., None, :])]
     [before] = less(*pairs)
     before = np.broadcast_to(before, (*rows[0].shape, rows[0].shape[-1]))
     equal = ~before & ~np.swapaxes(before, -1, -2)
     earlier = np.triu(np.ones(before.shape[-2:], bool), 1)
-    place = (before | (equal & earlier)).sum(axis=-2)
-    order = np.argsort(place, axis=-1)
+    position = (before | (equal & earlier)).sum(axis=-2)
+    order = np.argsort(position, axis=-1)
     return tuple(np.moveaxis(np.take_along_axis(row, order, -1), -1, dim) for row in rows)

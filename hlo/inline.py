@@ -65,9 +65,9 @@ def _part_loops(module: Any) -> bool:
     parted = False
     names, before = FreshNames(module), _size(module)
     by_id = {c.id: c for c in module.computations}
-    place = {c.id: number for number, c in enumerate(callees_first(module))}
+    position = {c.id: number for number, c in enumerate(callees_first(module))}
     run: set[int] = set()
-    for computation, loop in sorted(loops, key=lambda one: -place[one[0].id]):  # callers first
+    for computation, loop in sorted(loops, key=lambda one: -position[one[0].id]):  # callers first
         shared = run.intersection(loop.called_computation_ids)
         run.update(loop.called_computation_ids)
         if not shared or _size(module) - before > MOST_COPIED:
@@ -117,14 +117,14 @@ class _Inliner:
             i.opcode != "parameter" for i in read
         ):
             return
-        kept = type(one)()
-        kept.CopyFrom(one)
+        before = type(one)()
+        before.CopyFrom(one)
         one.CopyFrom(root)
-        one.id, one.name = kept.id, kept.name
-        one.shape.CopyFrom(kept.shape)
-        one.metadata.CopyFrom(kept.metadata)
-        _replace(one.operand_ids, [kept.operand_ids[i.parameter_number] for i in read])
-        _replace(one.control_predecessor_ids, kept.control_predecessor_ids)
+        one.id, one.name = before.id, before.name
+        one.shape.CopyFrom(before.shape)
+        one.metadata.CopyFrom(before.metadata)
+        _replace(one.operand_ids, [before.operand_ids[i.parameter_number] for i in read])
+        _replace(one.control_predecessor_ids, before.control_predecessor_ids)
         self.inlined.add(callee.id)
 
     def is_plain(self, instruction: Any) -> bool:
@@ -179,7 +179,7 @@ class _Inliner:
 
 
 def _rewire(computation: Any, instead: dict[int, int], bodies: dict[int, list[int]]) -> None:
-    """Lets readers and control successors of the inlined calls see what took their place."""
+    """Makes readers and control successors of the inlined calls refer to what replaced them."""
 
     def resolve(ident: int) -> int:
         for _ in range(len(instead) + 1):

@@ -13,8 +13,8 @@ from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """`terms` that become one: dots or reductions over joined operands, or pads of neighbouring
-    places, in that order. `sides` are the operands to join, each with the dim along which."""
+    """`terms` that become one: dots or reductions over joined operands, or pads to neighboring
+    positions, in that order. `sides` are the operands to join, each with the dim along which."""
 
     terms: tuple[Op, ...]
     sides: tuple[tuple[int, int], ...]
@@ -50,8 +50,8 @@ class _Editor(Editor):
         self.left: list[int] = []
 
     def apply(self, one: Sum) -> None:
-        """Lets the root add up the joined terms and those that stay; a single one takes its place,
-        so that no reader need be told."""
+        """Lets the root add up the joined terms and those that stay; a single term becomes the root
+        itself, so that no reader changes."""
         root = self.by_id[one.root.origin]
         terms = [self.term(joint) for joint in one.joints]
         terms += [self.by_id[op.origin] for op in one.rest]

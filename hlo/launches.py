@@ -1,10 +1,10 @@
-"""A scheduled graph as XLA's compiler leaves it, with the ops of its fusions in their place.
+"""A scheduled graph as XLA's compiler leaves it, with each fusion replaced by its ops.
 
     fusion(a, b), calls = { p0, p1, ... }    ->    the ops of the computation, over a and b
     custom-call(a, b), a product of a library    ->    dot(a, b)
 
-Each instruction that launches something is kept with the ops that it computes and the values that
-it writes, so that the model of kernels can be asked about it as about any set of ops.
+Each instruction that launches something is recorded with the ops that it computes and the values
+that it writes, so that the model of kernels applies to it as to any set of ops.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Opened:
 
 
 def opened(scheduled: Graph, configs: Mapping[int | None, Any]) -> Opened:
-    """`scheduled` with the ops of its fusions, and of what it calls once, in their place.
+    """`scheduled` with its fusions, and what it calls once, replaced by their ops.
 
     Loops and conditionals stay instructions that launch what they call. `configs` are those of the
     backend, by `Op.origin` (see `backend_configs`).
@@ -95,7 +95,7 @@ class _Opener:
     def walk(self, graph: Graph, given: Mapping[Op, Op]) -> Op:
         """Puts the ops of a graph whose parameters are `given`; its root."""
         values = dict(given)
-        for op in sorted(graph, key=_place):
+        for op in sorted(graph, key=_scheduled_at):
             if op not in values:
                 values[op] = self.put(op, [values[o] for o in op.operands])
         return values[graph.root]
@@ -141,13 +141,13 @@ class _Opener:
             return None
         numbers = gemm.get("dot_dimension_numbers", {})
         dims = {key: tuple(map(int, numbers.get(name, ()))) for key, name in _DOT_DIMS.items()}
-        asked = gemm.get("precision_config", {}).get("operand_precision", ["DEFAULT"])
-        attrs = {**dims, "precision": str(asked[0]).lower(), "algorithm": "unset"}
+        precision = gemm.get("precision_config", {}).get("operand_precision", ["DEFAULT"])
+        attrs = {**dims, "precision": str(precision[0]).lower(), "algorithm": "unset"}
         shape = op.shape.elements[0] if op.shape.is_tuple else op.shape
         return replace(op, opcode="dot", shape=shape, operands=tuple(operands[:2]), attrs=attrs)
 
 
-def _place(op: Op) -> int:
+def _scheduled_at(op: Op) -> int:
     """Where an instruction stands in the schedule: a text is read in its order."""
     return op.origin or 0
 

@@ -32,18 +32,18 @@ def is_liftable(op: Op, stacked: Sequence[bool]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class StackRead:
-    """What an iteration reads of a stack that the loop hands on: the part at `place` of its first
-    axis. Element `index` of what the loop carries is the stack."""
+    """An iteration's read of a stack that the loop carries: the part at `position` along its first
+    axis. The stack is element `index` of the carried tuple."""
 
     op: Op
     index: int
-    place: Op
+    position: Op
 
 
 @dataclass(frozen=True)
 class Steps:
     """An element of what a loop carries, by its `index`, that iterations add the same `step` to.
-    From part to part of stacks it goes that way, or `backwards`."""
+    The parts of stacks are in that order, or `backwards`."""
 
     index: int
     step: int
@@ -179,9 +179,9 @@ class Lifter:
         fill_shape(made.shape, Shape(dot.dtype, (self.trips, *(dot.dims[d] for d in order))))
         if order == sorted(order):
             return made
-        turned = self.loop.outer.add("transpose", self.shape(dot), [made.id], made)
-        put(turned.dimensions, [0, *(order.index(d) + 1 for d in range(len(order)))])
-        return turned
+        transposed = self.loop.outer.add("transpose", self.shape(dot), [made.id], made)
+        put(transposed.dimensions, [0, *(order.index(d) + 1 for d in range(len(order)))])
+        return transposed
 
 
 def _nothing(made: Any, trips: int) -> None:

@@ -39,8 +39,8 @@ def shape_of(value: np.ndarray) -> Shape:
     return Shape(HLO_DTYPES[value.dtype], value.shape)
 
 
-#: Bytes up to which a constant is read, and may become text of a kernel. A larger one is an array
-#: like any other whose elements nobody looks at, unless all of them are equal.
+#: Bytes up to which a constant is read, and may become text of a kernel. A larger one is treated
+#: like any other array, and its elements are not examined, unless all of them are equal.
 MAX_READ = 512
 
 
@@ -82,7 +82,8 @@ def only_element(value: np.ndarray) -> Any | None:
 
 
 def content(value: np.ndarray) -> bytes:
-    """What tells an array from others of its type and shape that are not read (see `to_numpy`)."""
+    """What distinguishes an array from others of its type and shape that are not read (see
+    `to_numpy`)."""
     whole = any(value.strides) or not value.size
     return value.tobytes() if whole else value[(0,) * value.ndim].tobytes()
 
@@ -105,8 +106,9 @@ def _array(data: Any, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _is_splat(literal: Any, data: Any, shape: Shape, parts: int) -> bool:
-    """Whether all elements of a literal are equal, bit by bit. Two of them tell nearly always; else
-    its bytes do, in which equal elements are as long: an array of each element would take far more.
+    """Whether all elements of a literal are equal, bit by bit. Comparing two of them nearly always
+    decides. Otherwise its bytes are compared, since an array of decoded elements would take far
+    more memory.
     """
     middle = shape.size // 2 * parts
     if data[:parts] != data[middle : middle + parts]:

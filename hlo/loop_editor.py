@@ -30,14 +30,14 @@ class Element:
 
 class LoopEditor:
     """The loop `instruction` of a computation that `outer` edits, whose body and condition no other
-    loop runs. `inner` adds instructions to the body, `asking` to the condition."""
+    loop runs. `inner` adds instructions to the body, `condition` to the condition."""
 
     def __init__(self, outer: Editor, instruction: Any):
         computations = {c.id: c for c in outer.module.computations}
         body, condition = (computations[i] for i in instruction.called_computation_ids)
         self.computations = (condition, body)
         self.outer, self.instruction = outer, instruction
-        self.inner, self.asking = outer.beside(body), outer.beside(condition)
+        self.inner, self.condition = outer.beside(body), outer.beside(condition)
         self.given = self.outer.by_id[self.instruction.operand_ids[0]]
         self.root = self.inner.by_id[body.root_id]
         self.parameters = [
@@ -59,7 +59,7 @@ class LoopEditor:
         """What element `index` begins with, around the loop."""
         return self.outer.by_id[self.given.operand_ids[index]]
 
-    def is_handed_on(self, index: int) -> bool:
+    def is_invariant(self, index: int) -> bool:
         """Whether an iteration leaves element `index` what it is."""
         made = self.inner.by_id[self.root.operand_ids[index]]
         return made.opcode == "get-tuple-element" and (
@@ -116,26 +116,26 @@ class LoopEditor:
     def _wholes(self) -> list[tuple[Editor, Any]]:
         """The tuples that elements are read of, by who edits where that is."""
         body, condition = self.parameters
-        return [(self.outer, self.instruction), (self.inner, body), (self.asking, condition)]
+        return [(self.outer, self.instruction), (self.inner, body), (self.condition, condition)]
 
     @property
     def _shapes(self) -> list[Any]:
         """Those of all that carries the elements."""
         shapes = [one.shape for one in self._carriers]
         for computation in self.computations:
-            said = computation.program_shape
-            shapes += [one for one in (*said.parameters, said.result) if one.tuple_shapes]
+            shape = computation.program_shape
+            shapes += [one for one in (*shape.parameters, shape.result) if one.tuple_shapes]
         return shapes
 
     def close(self) -> None:
         """Puts all instructions after what they need."""
-        for editor in (self.inner, self.asking, self.outer):
+        for editor in (self.inner, self.condition, self.outer):
             sort_instructions(editor.computation)
 
 
 def write_part(loop: LoopEditor, number: int, op: Op, shape: Shape, at: Op) -> Element:
     """A stack as one more element of a loop, the `number`-th new one, of that `shape`: an iteration
-    writes what it makes as `op`, at place `at`."""
+    writes what it makes as `op`, at position `at`."""
     inner, outer, around = loop.inner, loop.outer, loop.instruction
     source = inner.by_id[op.origin]
     whole = loop.read(loop.carried + number, shape, source)
@@ -147,12 +147,14 @@ def write_part(loop: LoopEditor, number: int, op: Op, shape: Shape, at: Op) -> E
     return Element(shape, first.id, written.id)
 
 
-def read_part(inner: Editor, stack: Any, op: Op, place: Any, dtype: str, source: Any = None) -> Any:
-    """The part of a stack of what iterations make as `op` that is at a `place`, of type `dtype`;
-    `source` is the instruction that it stands for, if `op` is none of the body's."""
+def read_part(
+    inner: Editor, stack: Any, op: Op, position: Any, dtype: str, source: Any = None
+) -> Any:
+    """Reads from a stack the value that one iteration computed as `op`: the part at `position`, an
+    integer of type `dtype`. `source` is the instruction it replaces, if `op` is not in the body."""
     source, shape = source or inner.by_id[op.origin], op.shape
     cut = Shape(shape.dtype, (1, *tuple(stack.shape.dimensions)[1:]))
-    begins = [place.id, *[inner.zero(dtype, source).id] * (cut.rank - 1)]
+    begins = [position.id, *[inner.zero(dtype, source).id] * (cut.rank - 1)]
     piece = inner.add("dynamic-slice", cut, [stack.id, *begins], source)
     piece.dynamic_slice_sizes.extend(cut.dims)
     return inner.add("reshape", shape, [piece.id], source)

@@ -43,13 +43,13 @@ class _Separation:
         self.changed = False
 
     def run(self, loops: list[Any]) -> bool:
-        self.hand_on({loop.id: loop for loop in loops})
+        self.separate_results({loop.id: loop for loop in loops})
         self.begin(loops)
         if self.changed:
             sort_instructions(self.editor.computation)
         return self.changed
 
-    def hand_on(self, loops: dict[int, Any]) -> None:
+    def separate_results(self, loops: dict[int, Any]) -> None:
         """Who reads the whole result of a loop reads a tuple of its elements."""
         computation = self.editor.computation
         others = [i for i in computation.instructions if i.opcode != "get-tuple-element"]

@@ -1,4 +1,4 @@
-"""A module cut at custom calls that somebody else answers: the parts between them as modules."""
+"""A module cut at custom calls that the caller executes: the parts between them as modules."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Parter:
 
     def run(self) -> Parted:
         for ident in self.by_id:
-            self._place(ident)
+            self._assign(ident)
         results = self._results()
         calls = {
             ident: Call(
@@ -100,7 +100,7 @@ class _Parter:
         parameters.sort(key=lambda one: one.parameter_number)
         return Parted(tuple((one.id, 0) for one in parameters), tuple(steps), tuple(results))
 
-    def _place(self, start: int) -> None:
+    def _assign(self, start: int) -> None:
         """Finds the level of an instruction, after those of what it needs."""
         stack = [start]
         while stack:
@@ -144,7 +144,7 @@ class _Parter:
         """The instructions of a part in their order."""
         results = self.root.id if self.root.opcode == "tuple" else None
         stack = [i for i, at in self.levels.items() if at == level and i != results]
-        # what loads the kernels of a module stands alone, and is wanted before any of them
+        # what loads the kernels of a module stands alone, and runs before any of them
         stack += [i for i, one in self.by_id.items() if _stands_alone(one)]
         own: set[int] = set()
         while stack:
@@ -176,12 +176,15 @@ class _Parter:
             instead[value] = taken.id
         parameters = list(entry.instructions)
         own = self._own(level)
-        kept = {one.id for one in own}
+        ids = {one.id for one in own}
         for one in own:
             copy = entry.instructions.add()
             copy.CopyFrom(one)
-            put(copy.control_predecessor_ids, [i for i in one.control_predecessor_ids if i in kept])
-            read = [i if i in kept else instead[self._value(i)] for i in one.operand_ids]
+            put(
+                copy.control_predecessor_ids,
+                [i for i in one.control_predecessor_ids if i in ids],
+            )
+            read = [i if i in ids else instead[self._value(i)] for i in one.operand_ids]
             put(copy.operand_ids, read)
         root = entry.instructions.add(opcode="tuple", name=names("outputs"), id=fresh())
         root.shape.element_type = schema.PRIMITIVE_NUMBERS["tuple"]

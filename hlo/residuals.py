@@ -33,10 +33,10 @@ class Residual:
 class Again:
     """Residuals of `loop` that `reader`, which has as many iterations, computes again.
 
-    `loop` stacks `new` values at place `at`. By the ids of ops of its body, `stacks` are the
+    `loop` stacks `new` values at position `at`. By the ids of ops of its body, `stacks` are the
     elements of what it carries that have the values of all iterations, the new ones after the
-    others; `same` those that it hands on as they are. `feeds` are the elements of `reader` that are
-    elements of `loop`, by these."""
+    others; `same` those that are invariant. `feeds` are the elements of `reader` that are elements
+    of `loop`, by these."""
 
     graph: Graph
     loop: Op
@@ -106,15 +106,15 @@ class _Edit:
 
     def value(self, op: Op, read: StackRead) -> Any:
         """An op of the first loop's body, in the second one's, where that read a part."""
-        needed, wanted = dict[int, Op](), [op]
-        while wanted:
-            one = unhindered(wanted.pop())
-            if one.id not in needed and (one.id, read.place.id) not in self.made:
+        needed, todo = dict[int, Op](), [op]
+        while todo:
+            one = unhindered(todo.pop())
+            if one.id not in needed and (one.id, read.position.id) not in self.made:
                 needed[one.id] = one
-                wanted += () if self.is_read(one) else one.operands
+                todo += () if self.is_read(one) else one.operands
         for number in sorted(needed):
-            self.made[number, read.place.id] = self.made_of(needed[number], read)
-        return self.made[unhindered(op).id, read.place.id]
+            self.made[number, read.position.id] = self.made_of(needed[number], read)
+        return self.made[unhindered(op).id, read.position.id]
 
     def is_read(self, op: Op) -> bool:
         """Whether the second loop reads an op instead of computing it."""
@@ -126,11 +126,11 @@ class _Edit:
         source = self.first.inner.by_id[op.origin]
         if op.id in found.stacks:
             stack = self.element(found.stacks[op.id], source)
-            place = inner.by_id[read.place.origin]
-            return read_part(inner, stack, op, place, read.place.dtype, source)
+            position = inner.by_id[read.position.origin]
+            return read_part(inner, stack, op, position, read.position.dtype, source)
         if op.id in found.same:
             return self.element(found.same[op.id], source)
-        operands = (self.made[unhindered(o).id, read.place.id] for o in op.operands)
+        operands = (self.made[unhindered(o).id, read.position.id] for o in op.operands)
         return inner.bring(source, [operand.id for operand in operands])
 
     def element(self, index: int, source: Any) -> Any:
@@ -140,7 +140,7 @@ class _Edit:
             number = self.found.feeds.get(index, self.second.carried + len(self.elements))
             made = self.inside[index] = self.second.read(number, shape, source)
             if index not in self.found.feeds:
-                kept = self.first.is_handed_on(index)
-                given = self.first.begin(index) if kept else self.first.result(index, shape)
+                invariant = self.first.is_invariant(index)
+                given = self.first.begin(index) if invariant else self.first.result(index, shape)
                 self.elements.append(Element(shape, given.id, made.id))
         return self.inside[index]

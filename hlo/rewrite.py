@@ -15,9 +15,8 @@ from fusionstitch.hlo.graph import Op, Shape
 class Make:
     """What an op becomes: same value and shape, so it keeps the op's origin, name and source.
 
-    Every operand is one the op depended on, or is made of such; what is no longer depended on may
-    only be constants, because the proto, where the op keeps its old operands, must not gain a
-    cycle.
+    Every operand is one that the op depended on, or is made of such. Only dependences on constants
+    may be dropped: in the proto the op keeps its old operands, and no cycle may arise there.
     """
 
     opcode: str

@@ -13,21 +13,21 @@ from fusionstitch.hlo.loop_editor import LoopEditor
 COUNT = "s32"
 
 
-def asked_of(loop: LoopEditor, ends: int) -> Any:
-    """The mask of which the condition's instruction `ends` asks, in the body."""
-    asking, (inside, asked) = loop.asking, loop.parameters
-    brought: dict[int, Any] = {asked.id: inside}
-    wanted = asking.by_id[ends].operand_ids[0]
-    for one in needed(asking, wanted):
+def operand_in_body(loop: LoopEditor, ends: int) -> Any:
+    """The mask that the condition's instruction `ends` joins, recomputed in the body."""
+    condition, (inside, parameter) = loop.condition, loop.parameters
+    brought: dict[int, Any] = {parameter.id: inside}
+    operand = condition.by_id[ends].operand_ids[0]
+    for one in needed(condition, operand):
         if one.id not in brought:
             operands = [brought[i].id for i in one.operand_ids]
             brought[one.id] = loop.inner.bring(one, operands)
-    return brought[wanted]
+    return brought[operand]
 
 
-def needed(editor: Editor, *wanted: int) -> list[Any]:
+def needed(editor: Editor, *idents: int) -> list[Any]:
     """The instructions that others are made of, and these themselves, in their order."""
-    found, stack = set[int](), [*wanted]
+    found, stack = set[int](), [*idents]
     while stack:
         ident = stack.pop()
         if ident not in found:
@@ -49,10 +49,10 @@ def largest(editor: Editor, values: Any, shape: Shape) -> Any:
     for number, one in enumerate(pair):
         one.parameter_number = number
     larger.root_id = maker.add("maximum", scalar, [one.id for one in pair], values).id
-    said = larger.program_shape
-    said.parameters.extend(one.shape for one in pair)
-    said.parameter_names.extend(one.name for one in pair)
-    said.result.CopyFrom(pair[0].shape)
+    signature = larger.program_shape
+    signature.parameters.extend(one.shape for one in pair)
+    signature.parameter_names.extend(one.name for one in pair)
+    signature.result.CopyFrom(pair[0].shape)
     zero = editor.zero(COUNT, values)
     made = editor.add("reduce", scalar, [values.id, zero.id], values)
     put(made.dimensions, range(len(shape.dims)))

@@ -27,7 +27,7 @@ def same_shape(op: Op) -> Op | None:
 
 
 @rule("transpose", "broadcast")
-def same_places(op: Op) -> Op | None:
+def same_elements(op: Op) -> Op | None:
     """transpose(x, dims (0, 1, ...)) -> x; the same for a broadcast to x's own shape"""
     x = op.operands[0]
     unmoved = op.attrs["dimensions"] == _identity(op.shape.rank)
@@ -115,10 +115,10 @@ def broadcast_of_added_ones(op: Op) -> Make | None:
     if inner.opcode != "reshape":
         return None
     x = inner.operands[0]
-    places = _match_ones(x.dims, inner.dims)
-    if places is None:
+    found = _match_ones(x.dims, inner.dims)
+    if found is None:
         return None
-    return Make("broadcast", (x,), {"dimensions": tuple(op.attrs["dimensions"][d] for d in places)})
+    return Make("broadcast", (x,), {"dimensions": tuple(op.attrs["dimensions"][d] for d in found)})
 
 
 @rule("reshape")
@@ -133,9 +133,9 @@ def reshape_of_broadcast(op: Op) -> Make | None:
     if _without_ones(inner.dims) != _without_ones(op.dims):
         return None
     # the n-th dimension that is not of size 1 before is the n-th such one after
-    places = [d for d, n in enumerate(op.dims) if n != 1]
+    targets = [d for d, n in enumerate(op.dims) if n != 1]
     sized = [d for d, n in enumerate(inner.dims) if n != 1]
-    moved = dict(zip(sized, places, strict=True))
+    moved = dict(zip(sized, targets, strict=True))
     dims = inner.attrs["dimensions"]
     if not all(d in moved for d in dims):
         return None
@@ -203,19 +203,20 @@ def slice_of_concatenate(op: Op) -> Op | None:
 def slice_at_constants(op: Op) -> Make | None:
     """dynamic-slice(x, constants) -> slice(x)"""
     x, *starts = op.operands
-    places: list[Any] = [splat(start) for start in starts]
-    if any(place is None for place in places):
+    begins: list[Any] = [splat(start) for start in starts]
+    if any(begin is None for begin in begins):
         return None
-    bounds = zip(places, x.dims, op.dims, strict=True)
-    start = tuple(min(max(int(place), 0), n - size) for place, n, size in bounds)
+    bounds = zip(begins, x.dims, op.dims, strict=True)
+    start = tuple(min(max(int(begin), 0), n - size) for begin, n, size in bounds)
     limit = tuple(s + size for s, size in zip(start, op.dims, strict=True))
     stride = (1,) * op.shape.rank
     return Make("slice", (x,), {"start": start, "limit": limit, "stride": stride})
 
 
 def _match_ones(before: tuple[int, ...], after: tuple[int, ...]) -> list[int] | None:
-    """For each dimension before its place after, if the reshape only adds dimensions of size 1."""
-    places: list[int] = []
+    """For each dimension before the reshape its number after it, if the reshape only adds
+    dimensions of size 1."""
+    found: list[int] = []
     d = 0
     for n in before:
         while d < len(after) and after[d] != n:
@@ -224,6 +225,6 @@ def _match_ones(before: tuple[int, ...], after: tuple[int, ...]) -> list[int] | 
             d += 1
         if d == len(after):
             return None
-        places.append(d)
+        found.append(d)
         d += 1
-    return places if all(n == 1 for n in after[d:]) else None
+    return found if all(n == 1 for n in after[d:]) else None

@@ -102,8 +102,8 @@ _MESSAGES: Mapping[str, str] = {
     "schedule 7 Schedule, input_output_alias 8 HloInputOutputAlias, "
     "stack_frame_index 17 StackFrameIndex, frontend_attributes 19 FrontendAttributes",
     "Hlo": "hlo_module 1 HloModule",
-    # as much of a module as it takes to tell it from others and to find its literals, which stay
-    # bytes
+    # as much of a module as is needed to distinguish it from others and to find its literals, which
+    # stay bytes
     "OutlineInstruction": "name 1 string, opcode 2 string, metadata 7 OpMetadata, literal 8 bytes",
     "OutlineComputation": "name 1 string, instructions 2 OutlineInstruction*",
     "Outline": "name 1 string, entry_computation_name 2 string, "

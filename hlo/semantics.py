@@ -145,7 +145,7 @@ FACTORS = tuple(op for op, spec in SEMANTICS.items() if spec.kind is Kind.FACTOR
 #: Opcodes that kernels take apart, of whose results each is a value of its own.
 GIVE_PARTS = frozenset({"reduce", "scan", "potrf", "getrf"})
 
-#: Opcodes that must run even when nobody reads their value.
+#: Opcodes that must run even when nothing reads their value.
 EFFECTS = frozenset(
     {
         *("infeed", "outfeed", "send", "send-done", "recv", "recv-done"),
@@ -171,12 +171,12 @@ def kind_of(opcode: str) -> Kind:
     return _KINDS.get(opcode, UNKNOWN.kind)
 
 
-#: Whether an op of a graph has an effect; a graph may be called from many places.
+#: Whether an op of a graph has an effect; a graph may be called many times.
 _effects: WeakKeyDictionary[Graph, bool] = WeakKeyDictionary()
 
 
 def has_effect(op: Op) -> bool:
-    """Whether the op, or one it calls, must run even when nobody reads its value."""
+    """Whether the op, or one it calls, must run even when nothing reads its value."""
     if op.opcode in EFFECTS or op.attrs.get("side_effect", False):
         return True
     return any(map(_graph_has_effect, op.called))

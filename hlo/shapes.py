@@ -168,19 +168,21 @@ def _gather(op: Op) -> Shape:
     require(op, len(window) == len(offset), "one offset dimension for each kept slice dimension")
     left = iter(batch)
     rank = len(window) + len(batch)
-    placed = dict(zip(offset, window, strict=True))
-    return Shape(x.dtype, tuple(placed[d] if d in placed else next(left) for d in range(rank)))
+    of_window = dict(zip(offset, window, strict=True))
+    return Shape(
+        x.dtype, tuple(of_window[d] if d in of_window else next(left) for d in range(rank))
+    )
 
 
 def _reduce(op: Op) -> Shape:
     half = len(op.operands) // 2
     dims, first = op.attrs["dimensions"], op.operands[0].shape
     _distinct(op, dims, first.rank)
-    kept = tuple(n for d, n in enumerate(first.dims) if d not in dims)
+    kept_dims = tuple(n for d, n in enumerate(first.dims) if d not in dims)
     for x, init in zip(op.operands[:half], op.operands[half:], strict=True):
         require(op, x.dims == first.dims, "inputs of one shape")
         require(op, init.shape == Shape(x.dtype), "scalar inits of the inputs' types")
-    results = tuple(Shape(x.dtype, kept) for x in op.operands[:half])
+    results = tuple(Shape(x.dtype, kept_dims) for x in op.operands[:half])
     return results[0] if half == 1 else Shape("tuple", (), results)
 
 
@@ -190,9 +192,9 @@ def _reduce_window(op: Op) -> Shape:
     dims = []
     for d, n in enumerate(first.dims):
         spread = n + max(0, n - 1) * (attrs["base_dilation"][d] - 1)
-        room = spread + attrs["low"][d] + attrs["high"][d]
+        padded = spread + attrs["low"][d] + attrs["high"][d]
         extent = (attrs["size"][d] - 1) * attrs["window_dilation"][d] + 1
-        dims.append(max(0, (room - extent) // attrs["stride"][d] + 1))
+        dims.append(max(0, (padded - extent) // attrs["stride"][d] + 1))
     for x, init in zip(op.operands[:half], op.operands[half:], strict=True):
         require(op, x.dims == first.dims, "inputs of one shape")
         require(op, init.shape == Shape(x.dtype), "scalar inits of the inputs' types")

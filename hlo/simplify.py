@@ -85,29 +85,29 @@ class Rewriter:
     def sweep(self) -> bool:
         """Rewrites every op once; returns whether anything changed."""
         seen: dict[Hashable, Op] = {}
-        kept: list[Op] = []
+        ops: list[Op] = []
         changed = False
         instead = self.instead
         for op in self.ops:
             if any(o in instead for o in op.operands):
                 op.operands = tuple([instead.get(o, o) for o in op.operands])
             if op in self.pinned:
-                kept.append(op)
+                ops.append(op)
                 continue
             other, rewritten = self.rewrite(op)
             changed |= rewritten
-            kept += self.made
+            ops += self.made
             self.made = []
             if other is None:
                 other = self.merge(op, seen)
             if other is None:
-                kept.append(op)
+                ops.append(op)
                 continue
             if other.shape != op.shape:
                 raise VerifyError(f"{op!r} was to be replaced by {other!r} of another shape.")
             instead[op] = other
             changed = True
-        self.ops = kept
+        self.ops = ops
         self.root = instead.get(self.root, self.root)
         self.changed |= changed
         return changed

@@ -121,7 +121,7 @@ def _read(source: str | bytes) -> tuple[str, list[_Array], list[_Array], tuple[i
                 takes, returns = (list(map(_array, t)) for t in (kind.inputs, kind.results))
                 facts: Any = attributes.get("arg_attrs", ())
                 donated = tuple(n for n, f in enumerate(facts) if any(d in f for d in _DONATED))
-                # with the places in the user's program, which plain text leaves out
+                # with the locations in the user's program, which plain text leaves out
                 text = module.operation.get_asm(enable_debug_info=True)
                 return text, takes, returns, donated
     raise ImportModuleError("The StableHLO module has no function `main`; name the entry `main`.")

@@ -1,5 +1,5 @@
-"""Computing after a loop what its iterations would, in a module's proto: the loop stacks what that
-is made of."""
+"""Moves computations from a loop to after it, in a module's proto: the loop stacks their
+operands."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Summed:
 
 @dataclass(frozen=True, eq=False)
 class StackWrite:
-    """What an iteration writes, at `place`, into a stack that nothing in the loop reads: element
-    `index` of what it carries."""
+    """An iteration's write, at `position`, into a stack that nothing in the loop reads: element
+    `index` of the carried tuple."""
 
     op: Op
     index: int
-    place: Op
+    position: Op
 
 
 @dataclass(frozen=True, eq=False)
-class Behind:
-    """What is to be computed after a loop of `trips` iterations: sums of theirs, and stacks. The
-    loop writes `stacks`, new ones, an iteration's at place `at`."""
+class AfterLoop:
+    """What is computed after a loop of `trips` iterations: sums over them, and stacks. The loop
+    writes the new stacks `stacks`, an iteration at position `at`."""
 
     graph: Graph
     loop: Op
@@ -48,7 +48,7 @@ class Behind:
     written: tuple[StackWrite, ...] = ()
 
 
-def take_out(module: Module, found: Sequence[Behind]) -> None:
+def take_out(module: Module, found: Sequence[AfterLoop]) -> None:
     """Edits the module's proto, which is to be read again."""
     edit_loops(module, found, lambda loop, one: _Edit(loop, one).take_out())
 
@@ -56,14 +56,14 @@ def take_out(module: Module, found: Sequence[Behind]) -> None:
 class _Edit:
     """The edit of one loop."""
 
-    def __init__(self, loop: LoopEditor, found: Behind):
+    def __init__(self, loop: LoopEditor, found: AfterLoop):
         self.loop, self.found = loop, found
         self.inner, self.outer = loop.inner, loop.outer
         self.lifter = Lifter(loop, found.trips, self._stack)
 
     def take_out(self) -> None:
         self.inside()
-        self.behind()
+        self.after_loop()
 
     def inside(self) -> None:
         """An iteration writes its values into stacks that the loop carries. What is computed after
@@ -79,7 +79,7 @@ class _Edit:
             update = self.inner.resolved(self.loop.root.operand_ids[one.index])
             self.loop.root.operand_ids[one.index] = update.operand_ids[0]
 
-    def behind(self) -> None:
+    def after_loop(self) -> None:
         results = self.outer.computation.instructions
         results = [r for r in results if r.opcode == "get-tuple-element"]
         results = [r for r in results if r.operand_ids[0] == self.loop.instruction.id]
@@ -102,8 +102,8 @@ class _Edit:
     def _stack(self, index: int) -> Any:
         if index < self.loop.carried:
             shape = self.found.loop.shape.elements[index]
-            kept = self.loop.is_handed_on(index)
-            return self.loop.begin(index) if kept else self.loop.result(index, shape)
+            unchanged = self.loop.is_invariant(index)
+            return self.loop.begin(index) if unchanged else self.loop.result(index, shape)
         return self.loop.result(
             index, self.lifter.shape(self.found.stacks[index - self.loop.carried])
         )

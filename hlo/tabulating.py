@@ -15,11 +15,11 @@ from fusionstitch.hlo.trips import Counted
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What all iterations make of `ops`, stacked; an iteration's part lies at `place`, None where
-    the first iteration's comes first."""
+    """The values of `ops` in all iterations, stacked. An iteration's part is at `position`; None
+    where the first iteration's part comes first."""
 
     ops: tuple[Op, ...]
-    place: Op | None
+    position: Op | None
     cone: Cone
 
 
@@ -43,16 +43,16 @@ def _tabulate(loop: LoopEditor, found: LoopTables) -> None:
     for table in found.tables:
         lifter = Lifter(loop, found.count.trips, loop.begin)
         lifter.lift(table.cone)
-        if table.place is None:
-            dtype, place = _number(loop, found)
+        if table.position is None:
+            dtype, position = _number(loop, found)
         else:
-            dtype, place = table.place.dtype, inner.by_id[table.place.origin]
+            dtype, position = table.position.dtype, inner.by_id[table.position.origin]
         for op in table.ops:
             shape, source = lifter.shape(op), inner.by_id[op.origin]
             whole = lifter[op].instruction
             inside = loop.read(loop.carried + len(elements), shape, source)
             elements.append(Element(shape, whole.id, inside.id))
-            inner.replace({source.id}, read_part(inner, inside, op, place, dtype))
+            inner.replace({source.id}, read_part(inner, inside, op, position, dtype))
     loop.widen(elements)
 
 

@@ -134,11 +134,11 @@ class _Builder:
         if len(roots) > 1:
             raise fault(roots[1].number, f"{roots[1].name} is a second ROOT of {block.name}")
         self.ids: dict[str, int] = {}
-        for place, line in enumerate(block.lines, 1):
+        for line_number, line in enumerate(block.lines, 1):
             instruction = computation.instructions.add(
                 name=self.names[block.name, line.name],
                 opcode=line.opcode,
-                id=(number << 32) + place,
+                id=(number << 32) + line_number,
             )
             try:
                 self.read_line(instruction, line)

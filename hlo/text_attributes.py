@@ -134,8 +134,8 @@ def _dim_labels(proto: Any, text: str) -> None:
         for name in named:
             field = f"{side}_{name}_dimension"
             setattr(proto.convolution_dimension_numbers, field, labels.index(name[0]))
-        places = [labels.index(str(n)) for n in range(len(labels) - len(named))]
-        getattr(proto.convolution_dimension_numbers, f"{side}_spatial_dimensions").extend(places)
+        spatial = [labels.index(str(n)) for n in range(len(labels) - len(named))]
+        getattr(proto.convolution_dimension_numbers, f"{side}_spatial_dimensions").extend(spatial)
 
 
 def _result_accuracy(proto: Any, text: str) -> None:

@@ -123,8 +123,8 @@ def attributes_of(text: str) -> dict[str, str]:
 
 
 class _Cursor:
-    """A place in a text without comments that moves over what is read there, and the blanks
-    after it."""
+    """A position in a text without comments that moves past what is read, and past the blanks after
+    it."""
 
     def __init__(self, text: str):
         self.text = text
@@ -151,8 +151,8 @@ class _Cursor:
     def move(self, end: int) -> str:
         """What stands between here and `end`."""
         found = self.text[self.at : end]
-        behind = _BLANK.match(self.text, end)
-        self.at = behind.end() if behind else end
+        blank = _BLANK.match(self.text, end)
+        self.at = blank.end() if blank else end
         return found
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:

@@ -26,9 +26,10 @@ class Count:
 
 
 def count(condition: Op, first: Op, after: Op, is_inside: Callable[[Op], bool]) -> Count | None:
-    """What an integer counts that begins as `first` and becomes `after`, in a loop that runs while
-    `condition` says that it is below (or above) a constant. `is_inside` tells the ops that are the
-    integer in an iteration. None for any other, and for one that would pass the end of its type."""
+    """The count of an integer that starts as `first` and becomes `after`, in a loop that runs while
+    the integer is below (or above) a constant by `condition`. `is_inside` recognizes the ops that
+    are the integer in an iteration. None for other integers, and for one that would overflow its
+    type."""
     if condition.opcode != "compare" or not is_inside(condition.operands[0]):
         return None
     start, step, stop = integer(first), stepped(after, is_inside), integer(condition.operands[1])

@@ -74,7 +74,7 @@ def verify_module(data: bytes) -> None:
     ids: set[int] = set()
     roots = {c.id: i for c in module.computations for i in c.instructions if i.id == c.root_id}
     for computation in module.computations:
-        placed: set[int] = set()
+        seen: set[int] = set()
         _verify_tuples(computation, roots)
         for instruction in computation.instructions:
             what = f"{computation.name}/{instruction.name}"
@@ -83,15 +83,15 @@ def verify_module(data: bytes) -> None:
             if instruction.name in names:
                 raise VerifyError(f"{what}: its name is not unique in the module.")
             for needed in (*instruction.operand_ids, *instruction.control_predecessor_ids):
-                if needed not in placed:
+                if needed not in seen:
                     raise VerifyError(f"{what}: needs {needed}, which does not come before it.")
             for called in instruction.called_computation_ids:
                 if called not in computations:
                     raise VerifyError(f"{what}: calls {called}, which is missing.")
-            placed.add(instruction.id)
+            seen.add(instruction.id)
             ids.add(instruction.id)
             names.add(instruction.name)
-        if computation.root_id not in placed:
+        if computation.root_id not in seen:
             raise VerifyError(f"{computation.name}: its root {computation.root_id} is missing.")
 
 
@@ -101,15 +101,15 @@ def _verify_tuples(computation: Any, roots: Mapping[int, Any]) -> None:
     by_id = {one.id: one for one in computation.instructions}
     for one in computation.instructions:
         given = [by_id[i].shape for i in one.operand_ids if i in by_id]
-        wanted: list[Any] = []
+        expected: list[Any] = []
         if one.opcode == "tuple":
-            wanted, found = given, list(one.shape.tuple_shapes)
+            expected, found = given, list(one.shape.tuple_shapes)
         elif one.opcode == "get-tuple-element":
-            wanted, found = [given[0].tuple_shapes[one.tuple_index]], [one.shape]
+            expected, found = [given[0].tuple_shapes[one.tuple_index]], [one.shape]
         elif one.opcode == "while":
             body = roots.get(one.called_computation_ids[0])
-            wanted, found = [one.shape] * 2, [given[0], body.shape if body else one.shape]
-        if wanted and list(map(_plain, wanted)) != list(map(_plain, found)):
+            expected, found = [one.shape] * 2, [given[0], body.shape if body else one.shape]
+        if expected and list(map(_plain, expected)) != list(map(_plain, found)):
             raise VerifyError(f"{computation.name}/{one.name}: its elements have other shapes.")
 
 

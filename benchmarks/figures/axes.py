@@ -48,7 +48,7 @@ def sweeps(nest: Nest) -> list[str]:
     """What each sweep along a row computes, a line each."""
     return [
         f"sweep {level}: "
-        + ", ".join(f"{stage.op.name} ({nest.place[stage].value})" for stage in nest.at(level))
+        + ", ".join(f"{stage.op.name} ({nest.role[stage].value})" for stage in nest.at(level))
         for level in range(nest.levels)
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from benchmarks.figures import graphs
 from benchmarks.figures.cases import Case, case
 from benchmarks.figures.picture import Picture
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.hlo.graph import Op
 
 ROWS = (
@@ -25,10 +25,10 @@ def carriers(one: Case) -> Mapping[Op, str]:
     found = {op: "thread" for op in scheduled.graph if op.opcode != "parameter"}
     for group in scheduled.plan.groups:
         for nest in group.nests:
-            for stage, place in nest.nest.place.items():
+            for stage, role in nest.nest.role.items():
                 if stage in scheduled.layout.offsets:
                     found[stage.op] = "block"
-                elif place is Place.REDUCE and nest.teams.threads > 1:
+                elif role is Role.REDUCE and nest.teams.threads > 1:
                     found[stage.op] = "warp"
     return found
 

@@ -60,7 +60,7 @@ def draw_tree() -> Picture:
     """The dominance tree, rooted at the outputs."""
     one = case(NAME)
     above = parents(one)
-    shared = {stage.op for stage in shared_plan(one).slots if isinstance(stage, Stage)}
+    shared = {stage.op for stage in shared_plan(one).results if isinstance(stage, Stage)}
     below: dict[Op | None, list[Op]] = {}
     for op, parent in above.items():
         below.setdefault(parent, []).append(op)
@@ -113,7 +113,7 @@ def draw_lives() -> Picture:
     """Buffers over the steps of the group."""
     one = case(NAME)
     plan, names = shared_plan(one), steps(one)
-    slots = {s.op.name: slot for s, slot in plan.slots.items() if isinstance(s, Stage)}
+    slots = {s.op.name: slot for s, slot in plan.results.items() if isinstance(s, Stage)}
     lanes = sorted({slot.buffer: slot.offset for slot in slots.values()}.items())
     lives = [
         f"{name}: {slot.bytes:,} bytes at {slot.offset:,}, steps {slot.first} to {slot.last}"

@@ -74,7 +74,7 @@ def requests() -> str:
     one = case(sharing.NAME)
     plan = sharing.shared_plan(one)
     rows = [["value", "bytes", "written at step", "last read at step", "buffer", "offset"]]
-    for stage, slot in plan.slots.items():
+    for stage, slot in plan.results.items():
         assert isinstance(stage, Stage)
         numbers = (slot.bytes, slot.first, slot.last, slot.buffer, slot.offset)
         rows.append([f"`{stage.op.name}`", *(f"{n:,}" for n in numbers)])

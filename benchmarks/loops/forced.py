@@ -33,7 +33,7 @@ def taken(
 
     if form:
         name, _, blocks = form.partition(" ")
-        asked = {"asked": int(blocks)} if blocks else {}
+        asked = {"requested": int(blocks)} if blocks else {}
         generate.FORMS = {name: partial(forms[name], **asked)}
         generate.PROMISING = 0.0
     loops.xla_loop_us = lambda *_: 1e9

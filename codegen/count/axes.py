@@ -63,10 +63,10 @@ class Part:
     @cached_property
     def alike(self) -> int:
         """For how many neighbouring threads, up to those of a warp, all elements are the same."""
-        place = next((n for n, axis in enumerate(self.axes) if axis.number == THREADS), None)
-        if place is None:
+        dim = next((n for n, axis in enumerate(self.axes) if axis.number == THREADS), None)
+        if dim is None:
             return WARP
-        lanes = np.moveaxis(self.array, place, -1)
+        lanes = np.moveaxis(self.array, dim, -1)
         several = WARP
         while several > 1:
             if lanes.shape[-1] % several == 0:
@@ -126,7 +126,7 @@ def spread(array: Array, own: Axes, axes: Axes) -> Array:
     if own == axes:
         return array
     shape, dims = [1] * len(axes), iter(array.shape)
-    for place, axis in enumerate(axes):
+    for dim, axis in enumerate(axes):
         if axis in own:
-            shape[place] = next(dims)
+            shape[dim] = next(dims)
     return array.reshape(shape)

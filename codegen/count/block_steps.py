@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusionstitch.codegen.ir.blocks import Place, Unknown, Walk
+from fusionstitch.codegen.ir.blocks import Position, Unknown, Walk
 from fusionstitch.codegen.ir.counters import may_count
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.program import Program
@@ -19,9 +19,9 @@ def followed(lowered: Lowered) -> Program:
     return Program(lowered, {b.name: b.name for b in lowered.buffers if may_count(b)})
 
 
-def block_steps(program: Program, phases: Mapping[Place, int]) -> tuple[tuple[Step, ...], ...]:
-    """The steps of each block, by the places at which phases end; none where a kernel does not say
-    at which counters blocks arrive and wait, which no verified kernel does."""
+def block_steps(program: Program, phases: Mapping[Position, int]) -> tuple[tuple[Step, ...], ...]:
+    """The steps of each block; `phases` has the positions at which phases end. Empty where it is
+    unknown at which counters blocks arrive and wait, which no verified kernel has."""
     numbers: dict[Counter, int] = {}
     found = []
     for block in range(program.kernel.grid):
@@ -37,13 +37,13 @@ def block_steps(program: Program, phases: Mapping[Place, int]) -> tuple[tuple[St
 class _Phases(Walk):
     """Notes which phases a block goes through, each with how many syncs come before its end."""
 
-    def __init__(self, program: Program, block: int, phases: Mapping[Place, int]):
+    def __init__(self, program: Program, block: int, phases: Mapping[Position, int]):
         super().__init__(program, block)
         self.phases = phases
         self.gone: list[tuple[int, int]] = []
 
     def until(self) -> None:
-        phase = self.phases.get(self.place)
+        phase = self.phases.get(self.position)
         if phase is not None:
             self.gone.append((len(self.syncs), phase))
 

@@ -1,8 +1,9 @@
 """The longest chain of instructions that wait for each other, in cycles.
 
-A warp issues its instructions in order and goes on while their results are on the way, so the way
-of a lone thread is as long as what waits, not as all that it does. What is known of a value is when
-it is there; loads of global memory take no time here, which is that of `pressure.py`.
+A warp issues its instructions in order and goes on while their results are under way. So a lone
+thread takes as long as its longest chain of dependent instructions, not as all of them. For each
+value the time is known at which it is there. Loads of global memory take no time here:
+`pressure.py` counts it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass, field
 from fusionstitch.codegen.ir.expressions import Element, Expr, Integer, Name
 from fusionstitch.codegen.ir.walk import names
 
-#: A variable, a buffer of shared memory as a whole, or an element of an array by its place as the
-#: text says it.
+#: A variable, a buffer of shared memory as a whole, or an element of an array by its index as it is
+#: spelled.
 Key = tuple[str, Expr | None]
 
 
@@ -40,10 +41,10 @@ class Chain:
 
     def read(self, key: Key) -> float:
         """When a variable or an element is there."""
-        name, place = key
+        name, index = key
         if key not in self.frame.wrote:
             self.frame.awaited.add(key)
-        if key in self.ready or place is None:
+        if key in self.ready or index is None:
             return self.ready.get(key, self.settled)
         own = [time for (other, _), time in self.ready.items() if other == name]
         return max(own, default=self.settled)
@@ -84,14 +85,15 @@ class Chain:
         return outer
 
     def end(self, outer: Frame, iterations: int, variable: str) -> None:
-        """It has ended, and the others are like it: each begins when what it needs of the one
-        before is there. Elements whose place has its `variable` are others in each iteration."""
+        """The first iteration has ended, and the others are like it: each begins when what it needs
+        of the one before is there. Elements whose index has the loop's `variable` differ in each
+        iteration."""
         own = self.frame
         waits = [self.settled - own.began]
-        for name, place in own.wrote:
-            apart = variable in _variables(place)
-            if name not in own.local and not apart and (name, place) in own.awaited:
-                waits.append(self.ready.get((name, place), self.settled) - own.began)
+        for name, index in own.wrote:
+            apart = variable in _variables(index)
+            if name not in own.local and not apart and (name, index) in own.awaited:
+                waits.append(self.ready.get((name, index), self.settled) - own.began)
         self.last += max(0, iterations - 1) * max(waits)
         self.settle()
         outer.awaited.update(key for key in own.awaited if key[0] not in own.local)
@@ -118,7 +120,7 @@ def key(target: Expr) -> Key:
     return "", target
 
 
-def _variables(place: Expr | None) -> frozenset[str]:
-    if isinstance(place, Integer):
-        return frozenset(variable.name for variable in place.index.variables)
-    return frozenset(names(place)) if place is not None else frozenset()
+def _variables(index: Expr | None) -> frozenset[str]:
+    if isinstance(index, Integer):
+        return frozenset(variable.name for variable in index.index.variables)
+    return frozenset(names(index)) if index is not None else frozenset()

@@ -18,7 +18,7 @@ SHORT = 64
 
 @dataclass(frozen=True, eq=False)
 class Chance:
-    """A condition, or a weight, that is asked at points only."""
+    """A condition, or a weight, that is evaluated at points only."""
 
     weigh: Callable[[Points], Array]
 
@@ -44,18 +44,18 @@ def both(conditions: Iterable[Condition]) -> Condition:
 
 
 def chance_of(condition: Condition) -> Chance:
-    """A condition as one that is asked at points."""
+    """A condition as one that is evaluated at points."""
     if isinstance(condition, Chance):
         return condition
     assert isinstance(condition, Factor)
     factor = condition
 
     def weigh(points: Points) -> Array:
-        places = tuple(
+        positions = tuple(
             points[axis] if starts is None else starts.searchsorted(points[axis], "right") - 1
             for axis, starts in zip(factor.axes, factor.starts, strict=True)
         )
-        found: Array = factor.weights[places]
+        found: Array = factor.weights[positions]
         return found
 
     return Chance(weigh)
@@ -126,12 +126,12 @@ def _of_sum(value: Sum, holds: Callable[[Any], Any]) -> Condition:
     return Factor(table.axes, table.starts, holds(table.weights).astype(np.int64))
 
 
-def _table(value: Sum, kept: tuple[int, int]) -> Factor | None:
+def _table(value: Sum, range_: tuple[int, int]) -> Factor | None:
     """A value for each combination of its axes, neighbours that are alike as one; what lies outside
-    of the range `kept` may be any other value on the same side of it."""
+    of the range `range_` may be any other value on the same side of it."""
     low, high = value.ends
     parts = [
-        _shortened(part, kept[0] - (high - part.ends[1]), kept[1] - (low - part.ends[0]))
+        _shortened(part, range_[0] - (high - part.ends[1]), range_[1] - (low - part.ends[0]))
         for part in value.parts
     ]
     if len(parts) == 1:
@@ -158,11 +158,11 @@ def _shortened(part: Part, low: int, high: int) -> Factor:
     least, greatest = part.ends
     if least < low or greatest > high:
         array = np.minimum(np.maximum(array, low), high)
-    for place, axis in enumerate(part.axes):
+    for dim, axis in enumerate(part.axes):
         if axis.extent < SHORT and array.ndim == 1:
             starts.append(None)
             continue
-        moved = np.moveaxis(array, place, 0) if place else array
+        moved = np.moveaxis(array, dim, 0) if dim else array
         differ = moved[1:] != moved[:-1]
         if differ.ndim > 1:
             differ = differ.any(axis=tuple(range(1, differ.ndim)))
@@ -173,5 +173,5 @@ def _shortened(part: Part, low: int, high: int) -> Factor:
         begin = np.empty(len(changes) + 1, np.int64)
         begin[0], begin[1:] = 0, changes + 1
         starts.append(begin)
-        array = array.take(begin, axis=place)
+        array = array.take(begin, axis=dim)
     return Factor(part.axes, tuple(starts), array)

@@ -25,7 +25,7 @@ class Executions:
     factors: tuple[Factor, ...] = ()
     times: int = 1
     chances: tuple[Chance, ...] = ()
-    asked: dict[Factor | Chance, Executions] = field(default_factory=dict)
+    known: dict[Factor | Chance, Executions] = field(default_factory=dict)
 
     @cached_property
     def total(self) -> int:
@@ -69,9 +69,9 @@ class Executions:
             return self
         if condition is False:
             return Executions(self.axes, self.factors, 0)
-        found = self.asked.get(condition)
+        found = self.known.get(condition)
         if found is None:
-            found = self.asked[condition] = self._where(condition)
+            found = self.known[condition] = self._where(condition)
         return found
 
     def _where(self, condition: Factor | Chance) -> Executions:
@@ -86,7 +86,7 @@ class Executions:
         return Executions(self.axes, self.factors, self.times, chances)
 
     def along(self, axis: Axis) -> Executions:
-        """Each of them once for every place of one more axis."""
+        """Each of them once for every index of one more axis."""
         return Executions((*self.axes, axis), self.factors, self.times, self.chances)
 
     def repeated(self, times: int) -> Executions:

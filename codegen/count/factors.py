@@ -18,7 +18,7 @@ import numpy as np
 
 from fusionstitch.codegen.count.axes import MOST, Array, Axes, Axis, spread, union
 
-#: Points at which conditions are asked that have too many combinations.
+#: Points at which conditions with too many combinations are evaluated.
 POINTS = 1 << 11
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
 
@@ -47,8 +47,8 @@ class Factor:
 
     @cached_property
     def points(self) -> dict[Axis, Array]:
-        """Points of its axes, as many of each combination as its weight says. All executions that
-        it leaves have the same: it never changes, and nobody changes them."""
+        """Points of its axes, as many of each combination as its weight says. All executions
+        derived from it share the points, which never change."""
         return _drawn(self)
 
 
@@ -78,12 +78,12 @@ def product(factors: list[Factor]) -> Factor | None:
     found: Array | None = None
     for one in factors:
         here = one.weights
-        for place, axis in enumerate(one.axes):
-            wanted, own_starts = starts[axes.index(axis)], one.starts[place]
+        for dim, axis in enumerate(one.axes):
+            wanted, own_starts = starts[axes.index(axis)], one.starts[dim]
             if own_starts is None or wanted is own_starts:
                 continue
             at = np.arange(axis.extent) if wanted is None else wanted
-            here = here.take(own_starts.searchsorted(at, "right") - 1, axis=place)
+            here = here.take(own_starts.searchsorted(at, "right") - 1, axis=dim)
         here = spread(here, one.axes, axes)
         found = here if found is None else found * here
     assert found is not None
@@ -109,20 +109,20 @@ def lengths(starts: Array, axis: Axis) -> Array:
 
 def _drawn(factor: Factor) -> dict[Axis, Array]:
     weights = factor.weights.astype(float)
-    for place, (axis, starts) in enumerate(zip(factor.axes, factor.starts, strict=True)):
+    for dim, (axis, starts) in enumerate(zip(factor.axes, factor.starts, strict=True)):
         if starts is not None:
-            shape = [-1 if one == place else 1 for one in range(weights.ndim)]
+            shape = [-1 if one == dim else 1 for one in range(weights.ndim)]
             weights = weights * lengths(starts, axis).reshape(shape)
     rising = weights.cumsum()
     taken = rising.searchsorted(evenly(factor.axes[0].number) * rising[-1], "right")
-    places = np.unravel_index(np.minimum(taken, rising.size - 1), weights.shape)
+    positions = np.unravel_index(np.minimum(taken, rising.size - 1), weights.shape)
     found = {}
-    for axis, starts, place in zip(factor.axes, factor.starts, places, strict=True):
+    for axis, starts, position in zip(factor.axes, factor.starts, positions, strict=True):
         if starts is None:
-            found[axis] = place
+            found[axis] = position
         else:  # any of the run
-            inside = evenly(axis.number + len(_PRIMES) // 2) * lengths(starts, axis)[place]
-            found[axis] = starts[place] + inside.astype(np.int64)
+            inside = evenly(axis.number + len(_PRIMES) // 2) * lengths(starts, axis)[position]
+            found[axis] = starts[position] + inside.astype(np.int64)
     return found
 
 

@@ -1,8 +1,8 @@
 """Which bytes of a buffer are read or written, and how many of them come to a multiprocessor.
 
-An access goes over so many places as its address has values: at most as many as those of its parts
-together, and no more than lie between the first and the last. What a block visits again is still in
-the cache beside its multiprocessor where all that it visits fits there.
+An access touches as many elements as its address has values: at most the product over its parts,
+and no more than lie between the first and the last. What a block visits again is still in the cache
+beside its multiprocessor where all that it visits fits there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fusionstitch.costmodel.work import SECTOR_BYTES
 
 @dataclass(eq=False)
 class _Region:
-    """What accesses of the same places of a buffer bring to the multiprocessors: at least `once`,
+    """What accesses of the same elements of a buffer bring to the multiprocessors: at least `once`,
     all of it `brought`. Each block visits `block` bytes, all of them the same if `common`."""
 
     block: int
@@ -47,8 +47,8 @@ class Visited:
         multiprocessors for it alone."""
         total, brought = runs.total, sectors * SECTOR_BYTES
         if isinstance(at, Large) and total:
-            places = value_at(at, runs.points)
-            low, high = _in_sectors(int(np.min(places)), int(np.max(places)) + width)
+            values = value_at(at, runs.points)
+            low, high = _in_sectors(int(np.min(values)), int(np.max(values)) + width)
             key = low, high, min(high - low, max(total * width, brought))
             return self._visit(key, high - low, brought, grid)
         if not isinstance(at, (int, Sum)):  # the data decides which

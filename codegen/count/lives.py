@@ -18,9 +18,8 @@ from fusionstitch.codegen.ir.walk import every, names
 
 @dataclass
 class Lives:
-    """Registers of the arrays that the statements of a frame declare, by statement: those that
-    it is the first to need, those that take the place of others there, and those that it is the
-    last to need."""
+    """Registers of the arrays that the statements of a frame declare, by statement: those first
+    live there, those that replace others there, and those last live there."""
 
     born: list[int]
     moved: list[int]

@@ -1,9 +1,9 @@
 """What one thread has at a time: loads under way, and values in registers.
 
-Loads are under way together from one wait to the next: at barriers and exchanges, for a place or a
-condition that the data decides, and at the end of a loop that is not written out as a whole. Arrays
-have registers as long as they are needed (`lives.py`), and what is loaded needs some to arrive in.
-How many there are, and what the compiler does with them, says the device.
+Loads are under way together from one wait to the next. A thread waits at barriers and exchanges,
+for an index or a condition that the data decides, and at the end of a loop that is not fully
+unrolled. Arrays have registers as long as they are live (`lives.py`), and loads need registers to
+arrive in. The device's profile has the number of registers, and what the compiler does with them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Pressure:
         return cls(own, max(own.least, min(own.most, most)))
 
     @property
-    def room(self) -> int:
+    def load_words(self) -> int:
         """Words that may be loaded at once."""
         own = self.device
         return max(own.least_loads, min(own.loads, self.cap - own.beside - self.arrays))
@@ -66,7 +66,7 @@ class Pressure:
     @property
     def arrived(self) -> float:
         """Rounds in which what was loaded since the last wait comes."""
-        return max(1.0, self.words / self.room) if self.loads else 0.0
+        return max(1.0, self.words / self.load_words) if self.loads else 0.0
 
     def wait(self) -> None:
         """All that was loaded must be there."""
@@ -96,13 +96,13 @@ class Pressure:
             return self.arrived
         if self.loads == loads or unroll == ALL or not iterations:
             return 0.0
-        own, fit = self.device, self.room // max(1, self.words - words)
+        own, fit = self.device, self.load_words // max(1, self.words - words)
         together = own.branching if branches else max(unroll, min(own.straight, fit))
         return -(-iterations // max(1, min(iterations, together))) / iterations
 
     @property
     def begun(self) -> tuple[int, int, int]:
-        """What `repeated` asks for."""
+        """The arguments of `repeated`."""
         return self.loads, self.words, self.waits
 
     @property

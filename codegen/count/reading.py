@@ -1,4 +1,4 @@
-"""Expressions of a kernel as integers, conditions and places in memory."""
+"""Expressions of a kernel as integers, conditions and locations in memory."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from fusionstitch.codegen.ir.types import INTEGERS
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """Where a pointer points: a memory, the bytes of an element, how many bytes after the begin of
-    a buffer, which is aligned, and which one, of how many bytes; or which ones, if it may be one of
-    several."""
+class Location:
+    """Where a pointer points: a memory, `item` bytes per element, and `offset` bytes from the begin
+    of a buffer, which is aligned. `buffers` has the name and the bytes of the buffer, or of all
+    that it may be."""
 
     memory: Memory
     item: int
@@ -48,11 +48,11 @@ class Place:
 
 @dataclass(eq=False)
 class Names:
-    """What the names of a scope stand for. A variable is kept as its expression until somebody asks
-    for its value: most are never asked for."""
+    """What the names of a scope stand for. A variable stays an expression until its value is
+    needed: most never are."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, Place] = field(default_factory=dict)
+    locations: dict[str, Location] = field(default_factory=dict)
 
     def value_of(self, name: str) -> Value:
         found = self.values.get(name, UNKNOWN)
@@ -76,7 +76,7 @@ class Names:
         if kind is Apply:
             if expr.intrinsic is MINIMUM:
                 return least(*map(self.value, expr.arguments))
-            if expr.intrinsic is CLAMP:  # a place that few threads have moved
+            if expr.intrinsic is CLAMP:  # an index that is clamped for few threads
                 return self.value(expr.arguments[1])
             alike = expr.intrinsic.alike_over(expr.template)
             if alike is not None:
@@ -132,42 +132,42 @@ class Names:
             return self.conditions(known) if isinstance(known, (Infix, Name)) else [UNKNOWN]
         return [UNKNOWN]
 
-    def place(self, expr: Any) -> Place | None:
+    def location(self, expr: Any) -> Location | None:
         """Where a pointer points, None for arrays of a thread."""
         kind = type(expr)
         if kind is Name:
-            return _SHARED if expr == SHARED else self.places.get(expr.name)
+            return _SHARED if expr == SHARED else self.locations.get(expr.name)
         if kind is Apply:
-            return self.place(expr.arguments[0]) if expr.arguments else None
+            return self.location(expr.arguments[0]) if expr.arguments else None
         if kind is Infix:
             start, *more = expr.operands
-            return self._behind(self.place(start), more)
+            return self._moved_by(self.location(start), more)
         if kind is Address:
-            return self._behind(self.place(expr.buffer), [expr.at])
+            return self._moved_by(self.location(expr.buffer), [expr.at])
         if kind is Pointer:
-            found = self.place(expr.start)
+            found = self.location(expr.start)
             return found and replace(found, item=expr.type.bytes)
         if kind is Element:
-            return self.place(expr.array)
+            return self.location(expr.array)
         if kind is Choice:
             return self._one_of([*(to for _, to in expr.cases), expr.otherwise])
         return None
 
-    def _one_of(self, pointers: Sequence[Any]) -> Place | None:
-        """One of several places, which threads visit alike: the first stands for all of them."""
-        places = [place for place in map(self.place, pointers) if place]
-        if not places:
+    def _one_of(self, pointers: Sequence[Any]) -> Location | None:
+        """One of several locations, which threads visit alike: the first stands for all of them."""
+        locations = [location for location in map(self.location, pointers) if location]
+        if not locations:
             return None
-        buffers = dict.fromkeys(buffer for place in places for buffer in place.buffers)
-        return replace(places[0], buffers=tuple(buffers))
+        buffers = dict.fromkeys(buffer for location in locations for buffer in location.buffers)
+        return replace(locations[0], buffers=tuple(buffers))
 
-    def _behind(self, place: Place | None, more: Any) -> Place | None:
-        if place is None:
+    def _moved_by(self, location: Location | None, more: Any) -> Location | None:
+        if location is None:
             return None
-        offset = place.offset
+        offset = location.offset
         for one in more:
-            offset = offset + self.value(one) * place.item
-        return replace(place, offset=offset)
+            offset = offset + self.value(one) * location.item
+        return replace(location, offset=offset)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -176,7 +176,7 @@ def _compiled(parts: tuple[str, ...]) -> tuple[CodeType, tuple[str, ...]]:
     return compile(text, "<address>", "eval"), tuple(filter(str.isidentifier, parts))
 
 
-_SHARED = Place(Memory.SHARED, 1)
+_SHARED = Location(Memory.SHARED, 1)
 _OPERATORS: Mapping[str, Any] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,

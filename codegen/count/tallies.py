@@ -17,11 +17,11 @@ from fusionstitch.codegen.count.block_steps import block_steps, followed
 from fusionstitch.codegen.count.conditions import Condition, below_zero, iterations
 from fusionstitch.codegen.count.factors import Factor
 from fusionstitch.codegen.count.lives import lives
-from fusionstitch.codegen.count.reading import Names, Place
+from fusionstitch.codegen.count.reading import Location, Names
 from fusionstitch.codegen.count.tally import Phase, Tally
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, along
 from fusionstitch.codegen.count.visits import Visits
-from fusionstitch.codegen.ir.blocks import Place as At
+from fusionstitch.codegen.ir.blocks import Position
 from fusionstitch.codegen.ir.counters import has_counters
 from fusionstitch.codegen.ir.expressions import (
     Arithmetic,
@@ -64,13 +64,13 @@ from fusionstitch.costmodel.kernel_time import path_cycles
 
 #: What takes no branch where it is done under a condition.
 _LOADED = (Load, LoadVector, Element, Name, Number)
-#: Iterations of a loop that are told apart; of a longer one only their number is known.
+#: Iterations of a loop that are counted one by one; of a longer loop only their number is known.
 LONGEST = 1 << 14
 
 
 def count(lowered: Lowered, device: Device, trips: int = 1) -> Tally:
-    """What a kernel does on a device; a loop that the data ends is said to have so many
-    `trips`."""
+    """What a kernel does on a device; a loop that the data ends is assumed to have `trips`
+    iterations."""
     walk = _Walk(lowered, device, trips)
     phases = walk.run()
     return Tally(
@@ -96,8 +96,8 @@ class _Walk(Visits):
         self.program = followed(lowered) if has_counters(lowered) else None
         self.syncing = self.program.syncing if self.program else frozenset[int]()
         #: where it stands, and the phases by where they end, if blocks wait by counters
-        self.place: At = ()
-        self.ends: dict[At, int] = {}
+        self.position: Position = ()
+        self.ends: dict[Position, int] = {}
         self.functions = {function.name: function for function in lowered.functions}
         self.loops = self.grid.number
         self.phases: list[Phase] = []
@@ -106,7 +106,7 @@ class _Walk(Visits):
         for buffer in self.lowered.buffers:
             item = buffer.type.bytes
             known = (buffer.name, item * buffer.size)
-            self.names.places[buffer.name] = Place(buffer.memory, item, buffers=(known,))
+            self.names.locations[buffer.name] = Location(buffer.memory, item, buffers=(known,))
         if self.syncing:
             self.synced(self.lowered.body)
         else:
@@ -122,27 +122,27 @@ class _Walk(Visits):
         self.chain = chains.Chain()
         self.now, self.path = Amounts(), Path()
 
-    def part(self, place: At) -> None:
-        """Ends a phase where blocks come to a place, unless there is nothing in it."""
-        self.place = place
+    def part(self, position: Position) -> None:
+        """Ends a phase where blocks come to a position, unless there is nothing in it."""
+        self.position = position
         if any(vars(self.path).values()) or self.chain.last or self.now.barriers:
-            self.ends[place] = len(self.phases)
+            self.ends[position] = len(self.phases)
             self.close()
 
     def synced(self, body: Sequence[Statement], side: int = 0) -> None:
         """A frame in which blocks arrive or wait, or a side of one."""
-        outer = self.place
+        outer = self.position
         self.body(body, side)
         self.part((*outer, side, sum(1 for _ in in_order(body)) + 1))
-        self.place = outer
+        self.position = outer
 
     def body(self, body: Sequence[Statement], side: int = 0) -> None:
         """A frame; what a `Skip` leaves out, it leaves out to its end."""
-        outer, place, own = self.runs, self.place, tuple(in_order(body))
+        outer, position, own = self.runs, self.position, tuple(in_order(body))
         found = lives(own)
         for number, one in enumerate(own):
             if id(one) in self.syncing:
-                self.part((*place, side, number + 1))
+                self.part((*position, side, number + 1))
             if found:
                 self.pressure.array(found.born[number] - found.moved[number])
             handler = _STATEMENTS.get(type(one))
@@ -150,7 +150,7 @@ class _Walk(Visits):
                 handler(self, one)
             if found:
                 self.pressure.arrays += found.moved[number] - found.dead[number]
-        self.runs, self.place = outer, place
+        self.runs, self.position = outer, position
 
     # ---- variables -------------------------------------------------------------------------------
 
@@ -168,10 +168,10 @@ class _Walk(Visits):
         self.names.values[one.name] = UNKNOWN if one.changes else one.value
 
     def point(self, name: str, to: Expr) -> None:
-        """A name for a place in memory."""
-        place = self.names.place(to)
-        if place:
-            self.names.places[name] = place
+        """A name for a location in memory."""
+        location = self.names.location(to)
+        if location:
+            self.names.locations[name] = location
 
     def array(self, one: Array) -> None:
         self.types[one.name] = one.type
@@ -179,7 +179,7 @@ class _Walk(Visits):
         self.chain.frame.local.add(one.name)
 
     def shared(self, one: Shared) -> None:
-        self.names.places[one.name] = Place(Memory.SHARED, one.type.bytes, one.offset)
+        self.names.locations[one.name] = Location(Memory.SHARED, one.type.bytes, one.offset)
 
     def table(self, one: Table) -> None:
         if isinstance(one.type, PointerTo):  # all of them lie in memory of one kind
@@ -223,24 +223,26 @@ class _Walk(Visits):
         self.sent(one)
         time = self.expr(one.value)
         self.expr(one.address)
-        place = self.names.places.get(one.buffer)
-        if place:
+        location = self.names.locations.get(one.buffer)
+        if location:
             for _ in range(one.blocks):
-                self.access(self.now.stores, place, self.address(place, one.address), place.item)
-            if place.memory is Memory.SHARED:
+                self.access(
+                    self.now.stores, location, self.address(location, one.address), location.item
+                )
+            if location.memory is Memory.SHARED:
                 self.chain.write((one.buffer, None), time)
 
     def store_vector(self, one: StoreVector) -> None:
         self.sent(one)
-        place = self.names.places.get(one.buffer)
+        location = self.names.locations.get(one.buffer)
         outer = self.runs
         if one.condition is not None:
             self.where(one.condition)
-        if place:
+        if location:
             width = self.types[one.values].bytes
             for _ in range(one.blocks):
-                self.access(self.now.stores, place, self.address(place, one.address), width)
-            if place.memory is Memory.SHARED:
+                self.access(self.now.stores, location, self.address(location, one.address), width)
+            if location.memory is Memory.SHARED:
                 self.chain.write((one.buffer, None), self.chain.read((one.values, None)))
         self.runs = outer
 
@@ -282,7 +284,7 @@ class _Walk(Visits):
     def repeat(self, one: While) -> None:
         outer = self.runs
         self.runs = outer.repeated(self.trips)
-        self.turned(one.body, self.trips)
+        self.repeat_body(one.body, self.trips)
         self.runs = outer
 
     def roles(self, one: If) -> None:
@@ -308,11 +310,11 @@ class _Walk(Visits):
         if one.given:
             self.let(one.given)
         self.chain.settle()
-        asked, ops = self.chain.settled, self.path.ops
+        settled, ops = self.chain.settled, self.path.ops
         found = self.where(one.condition)
         left, by_iteration = outer, self.by_iteration(found)
         if by_iteration:  # the compiler knows it where it writes iterations out
-            self.chain.back_to(asked)
+            self.chain.back_to(settled)
             self.path.ops = ops
         elif not _is_predicated(one):
             self.sides += 1
@@ -369,7 +371,7 @@ class _Walk(Visits):
         if isinstance(distance, Unknown):
             self.upper = True
             self.names.values[one.variable] = UNKNOWN
-            self.turned(one.body, 1, one.unroll, one.variable)
+            self.repeat_body(one.body, 1, one.unroll, one.variable)
             return
         most = max(0, -(-outer.greatest(distance) // one.step))
         if most > LONGEST:
@@ -386,10 +388,10 @@ class _Walk(Visits):
             self.names.values[one.variable] = start + along(axis, -1 if one.down else one.step)
             if not isinstance(distance, int):
                 self.restrict(below_zero(along(axis, one.step) - distance))
-        self.turned(one.body, most, one.unroll, one.variable)
+        self.repeat_body(one.body, most, one.unroll, one.variable)
         self.runs = outer
 
-    def turned(
+    def repeat_body(
         self, body: Sequence[Statement], most: int, unroll: int = 0, variable: str = ""
     ) -> None:
         """The body of a loop of so many iterations at most."""
@@ -410,8 +412,9 @@ class _Walk(Visits):
         self.path = before
 
     def in_phases(self, body: Sequence[Statement], iterations: int) -> None:
-        """The body of a loop with grid barriers, whose phases are its own: what lies before the
-        first in an iteration and after the last of the iteration before are said to be two."""
+        """The body of a loop with grid barriers, whose phases are its own: the part before the
+        first barrier of an iteration and the part after the last one of the iteration before count
+        as two phases."""
         outer = self.iterations
         if self.syncing:
             self.iterations = outer * iterations
@@ -438,13 +441,13 @@ class _Walk(Visits):
         outer, inner = self.names, Names(dict(self.numbers))
         for buffer in self.lowered.buffers:
             if buffer.memory is Memory.CONSTANT:  # they lie outside of the kernel
-                inner.places[buffer.name] = outer.places[buffer.name]
+                inner.locations[buffer.name] = outer.locations[buffer.name]
         for (kind, name), argument in zip(function.parameters, arguments, strict=True):
             self.types[name] = kind
             if isinstance(kind, PointerTo):
-                place = outer.place(argument)
-                if place:
-                    inner.places[name] = place
+                location = outer.location(argument)
+                if location:
+                    inner.locations[name] = location
             else:
                 inner.values[name] = outer.value(argument)
         self.names = inner

@@ -55,10 +55,10 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Phase:
-    """What all threads of all blocks do between two grid barriers, `iterations` times where these
-    are in a loop: all of its iterations together, but for the `path`. `barriers` says how often
-    those of a scope meet: each team, each block, each cluster, the grid; `path` is the longest way
-    of one thread in an iteration; `read` and `written` are the buffers of global memory by name."""
+    """What all threads of all blocks do between two grid barriers. In a loop it covers all
+    `iterations` together, except for `path`, which is the longest path of one thread in one
+    iteration. `barriers` has the number of barriers by scope: each team, each block, each cluster,
+    the grid. `read` and `written` are the buffers of global memory by name."""
 
     loads: Accesses = field(default_factory=dict)
     stores: Accesses = field(default_factory=dict)
@@ -74,15 +74,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class Tally:
-    """A kernel, phase by phase. `in_flight` are the most loads of one thread that wait for nothing
-    but each other's memory, `registers` an estimate per thread,
-    `spilled` the share of what its arrays hold that has none, and the bytes of that; `shared` are
-    the bytes of a block. `steps` are those of each block, where they wait for each other by
-    counters.
+    """A kernel, phase by phase. `in_flight` is the most loads of one thread that are under way at
+    once, `registers` an estimate per thread. `spilled` is the share of its arrays that has no
+    registers, followed by its bytes; `shared` has the bytes of a block. `steps` are those of each
+    block, where blocks wait for each other by counters.
 
-    It is exact unless `upper`: then conditions on data were taken for true, so nothing is more than
-    what it says; or `sampled`: then some conditions were asked of a part of the executions only, or
-    said what is likely.
+    It is exact unless `upper` or `sampled`. `upper`: conditions on data were taken to hold, so
+    these are upper bounds. `sampled`: some conditions were evaluated for a part of the executions
+    only, or by what is likely.
     """
 
     phases: tuple[Phase, ...]

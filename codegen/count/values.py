@@ -2,9 +2,9 @@
 
 An integer is a constant plus parts, each an array over axes of its own: `tile * 256 + threadIdx.x`
 has a part over blocks and one over threads. So what is computed is as long as an axis, not as all
-of them together. Only where an operation mixes parts, as a remainder of their sum does, do these
-become one; what would take more than `MOST` elements is computed where it is needed, at some points
-of the axes.
+of them together. Parts become one only where an operation mixes them, as a remainder of their sum
+does. What would take more than `MOST` elements is computed where it is needed, at some points of
+the axes.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Sum:
 
 
 Value = int | Sum | Large | Unknown
-#: Some places of each axis, together points of all of them.
+#: Some indices of each axis, together points of all of them.
 Points = Mapping[Axis, Array]
 
 

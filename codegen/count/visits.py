@@ -13,7 +13,7 @@ from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.footprints import Visited
 from fusionstitch.codegen.count.paths import BRANCHING, divisions
 from fusionstitch.codegen.count.pressure import Pressure
-from fusionstitch.codegen.count.reading import Names, Place
+from fusionstitch.codegen.count.reading import Location, Names
 from fusionstitch.codegen.count.values import UNKNOWN, Unknown, Value, along
 from fusionstitch.codegen.count.warps import Sectors
 from fusionstitch.codegen.ir.expressions import (
@@ -82,8 +82,8 @@ class Visits:
     # ---- conditions ------------------------------------------------------------------------------
 
     def where(self, expr: Expr, branches: bool = True) -> list[Condition]:
-        """Goes on with the executions for which a condition holds, whose parts are asked one after
-        the other. What `branches` waits for the data that decides."""
+        """Goes on with the executions for which a condition holds, whose parts are evaluated one
+        after the other. A condition that `branches` waits for the data that decides it."""
         found: list[Condition] = []
         operands = expr.operands if isinstance(expr, Infix) and expr.operator == "&&" else (expr,)
         for operand in operands:
@@ -121,19 +121,19 @@ class Visits:
 
     def load(self, one: Load) -> float:
         time = self.expr(one.at)
-        place = self.names.place(one.buffer)
-        if place:
-            self.access(self.now.loads, place, self.address(place, one.at), place.item)
-            if place.memory.is_near:
+        location = self.names.location(one.buffer)
+        if location:
+            self.access(self.now.loads, location, self.address(location, one.at), location.item)
+            if location.memory.is_near:
                 return self.near([time], one.buffer)
         return time
 
     def load_vector(self, one: LoadVector) -> float:
-        place = self.names.place(one.buffer)
-        if place:
+        location = self.names.location(one.buffer)
+        if location:
             width = one.type.bytes * one.width
-            self.access(self.now.loads, place, self.address(place, one.at), width)
-            if place.memory.is_near:
+            self.access(self.now.loads, location, self.address(location, one.at), width)
+            if location.memory.is_near:
                 return self.near([], one.buffer)
         return self.chain.settled
 
@@ -162,7 +162,7 @@ class Visits:
         for opcode, dtype in one.intrinsic.priced_as:
             time = self.op(opcode, dtype, [time])
         cost = self.called(one)
-        if cost and cost.threads == 1:  # nobody else takes part
+        if cost and cost.threads == 1:  # no other thread takes part
             return self.chain.after(times, self.costs.operation_cycles * cost.joins)
         return time
 
@@ -253,11 +253,11 @@ class Visits:
         self.path.special += one.special
         return self.chain.after(operands, self.costs.cycles(opcode, dtype))
 
-    def access(self, into: Counted, place: Place, at: Value, width: int) -> None:
+    def access(self, into: Counted, location: Location, at: Value, width: int) -> None:
         """An access of `width` bytes, `at` so many after the begin of a buffer."""
-        found = into.setdefault((place.memory, width), [0, 0])
+        found = into.setdefault((location.memory, width), [0, 0])
         found[0] += self.runs.total
-        if place.memory.is_near:
+        if location.memory.is_near:
             self.path.near += 1
             return
         self.path.accesses += 1
@@ -269,22 +269,22 @@ class Visits:
             self.pressure.load(width)
         sectors, brought = self.sectors.touched(at, width, self.runs)
         found[1] += sectors
-        for name, size in place.buffers:
+        for name, size in location.buffers:
             buffer = visited.get(name)
             if buffer is None:
                 buffer = visited[name] = Visited(size, self.device.l1_bytes)
-            own = brought // len(place.buffers)
+            own = brought // len(location.buffers)
             came = buffer.add(at, width, self.runs, own, self.grid)
             if into is self.now.loads and own:
                 self.pressure.come(came / (own * SECTOR_BYTES))
 
-    def address(self, place: Place, at: Expr) -> Value:
+    def address(self, location: Location, at: Expr) -> Value:
         """Bytes after the begin of a buffer."""
         if isinstance(at, Integer):
             self.integer(at)
-        if place.memory.is_near:
+        if location.memory.is_near:
             return UNKNOWN
-        return self.names.value(at) * place.item + place.offset
+        return self.names.value(at) * location.item + location.offset
 
     def called(self, one: Apply | Call) -> Cost | None:
         """What a function does that is more than instructions."""
@@ -319,11 +319,11 @@ class Visits:
             now.compute("tensor_flops", found.tensor * times)
             now.compute("products", found.products * times)
         for pointed in found.pointed:
-            place = self.names.place(arguments[pointed.argument])
-            if place:
+            location = self.names.location(arguments[pointed.argument])
+            if location:
                 into = now.stores if pointed.writes else now.loads
                 for _ in range(pointed.times):
-                    self.access(into, place, place.offset, pointed.bytes)
+                    self.access(into, location, location.offset, pointed.bytes)
         return found
 
     def exchanged(self, expr: Expr) -> Exchanged:

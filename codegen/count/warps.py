@@ -1,8 +1,8 @@
 """Sectors of memory that the warps of a block touch by one access of their threads.
 
-What an address adds to that of a thread's own part, as a block or an iteration of a loop does,
-moves all lanes alike; so the lanes of each warp are looked at once, at the offsets within a sector
-that they may begin at.
+The terms of an address that do not depend on the thread, such as those of a block or a loop
+iteration, move all lanes alike. So the lanes of each warp are evaluated once, for each offset
+within a sector at which they may begin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fusionstitch.codegen.count.values import Large, Sum, Unknown, Value, at
 from fusionstitch.costmodel.devices import WARP
 from fusionstitch.costmodel.work import SECTOR_BYTES
 
-#: Offsets within a sector, and sets of active threads, that are told apart.
+#: Most offsets within a sector, and sets of active threads, that are counted separately.
 OFFSETS, SETS = 2, 4
 #: Warps that are looked at where an address has too many values.
 SOME = 1 << 6
@@ -81,8 +81,8 @@ class Sectors:
         if found is None:
             array = part.array
             if array.ndim > 1:
-                place = part.axes.index(self.thread)
-                array = array[tuple(slice(None) if n == place else 0 for n in range(array.ndim))]
+                dim = part.axes.index(self.thread)
+                array = array[tuple(slice(None) if n == dim else 0 for n in range(array.ndim))]
             found = part.made[_LANES] = array.tobytes()
         return found
 
@@ -99,14 +99,14 @@ class Sectors:
 def warps_of(address: Large, runs: Executions, thread: Axis) -> Array:
     """An address in all lanes of some warps, a row each."""
     lanes = np.arange(WARP)
-    points = {axis: places[:SOME, None] for axis, places in runs.points.items()}
+    points = {axis: at[:SOME, None] for axis, at in runs.points.items()}
     points[thread] = np.minimum(points[thread] // WARP * WARP + lanes, thread.extent - 1)
     return np.broadcast_to(at(address, points), (SOME, WARP))
 
 
 def _of(factor: Factor, thread: Axis) -> list[Active]:
-    place, starts = factor.axes.index(thread), factor.starts
-    rows, own = factor.weights, starts[place]
+    dim, starts = factor.axes.index(thread), factor.starts
+    rows, own = factor.weights, starts[dim]
     if rows.ndim == 1 and own is None:
         active = rows > 0
         number = int(np.count_nonzero(active))
@@ -114,10 +114,10 @@ def _of(factor: Factor, thread: Axis) -> list[Active]:
     times: Array = np.ones(1)
     if rows.ndim > 1:
         for number, (axis, begin) in enumerate(zip(factor.axes, starts, strict=True)):
-            if number != place:
+            if number != dim:
                 runs = np.ones(axis.extent) if begin is None else lengths(begin, axis)
                 times = np.multiply.outer(times, runs).ravel()
-        rows = np.moveaxis(rows, place, -1).reshape(-1, rows.shape[place])
+        rows = np.moveaxis(rows, dim, -1).reshape(-1, rows.shape[dim])
     else:
         rows = rows.reshape(1, -1)
     if own is not None:
@@ -136,13 +136,13 @@ def _of(factor: Factor, thread: Axis) -> list[Active]:
 def _fewer(rows: Array, times: Array) -> tuple[Array, Array]:
     """All threads as one row, and some of the others for all of them."""
     full = rows.all(axis=1)
-    kept, weights = [], []
+    chosen, weights = [], []
     for some in (np.flatnonzero(full), np.flatnonzero(~full & rows.any(axis=1))):
         step = -(-len(some) // SETS) or 1
         for number in range(0, len(some), step):
-            kept.append(rows[some[number]])
+            chosen.append(rows[some[number]])
             weights.append(times[some[number : number + step]].sum())
-    return np.stack(kept), np.array(weights)
+    return np.stack(chosen), np.array(weights)
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -2,11 +2,11 @@
 
     s[R, C] = a[R, k] b[C, k]    p = f(s), elementwise ops and reductions along C    p[R, C] v[C, n]
 
-A block of threads holds rows of `a` and of the result in registers. It walks along C: the next few
-columns of `b` and `v` go to shared memory, their part of s is computed there and then, and what its
-reductions and the second dot make of it is added up (codegen/dots/online.py). Nothing of the size
-of s is ever stored; every op in between is computed once per element, and what the operands are
-computed from once per block of rows.
+A block of threads has rows of `a` and of the result in registers. It walks along C. The next few
+columns of `b` and `v` go to shared memory, their part of s is computed, and the results of its
+reductions and of the second dot are added up (codegen/dots/online.py). Nothing of the size of s is
+ever stored; every op in between is computed once per element, and what the operands are computed
+from once per block of rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: Columns from which on a row is streamed; shorter ones are held (codegen/dots/tile.py).
+#: Columns from which on a row is streamed; shorter ones stay in registers (codegen/dots/tile.py).
 LONG_ROW = 128
 #: Elements summed into one of s, and results per row, that fit into registers.
 MOST_DEPTH = MOST_RESULTS = 128
@@ -126,14 +126,16 @@ def _without_factors(dot: Op) -> list[Op] | None:
     operands = list(dot.operands)
     wide = Shape("f32" if dot.dtype in NARROW else dot.dtype, dot.dims)
     for side, contracted in enumerate((dot.attrs["lhs_contract"], dot.attrs["rhs_contract"])):
-        kept = [d for d in range(operands[side].shape.rank) if d not in contracted]
-        places = _places(dot, side, kept)
+        kept_dims = [d for d in range(operands[side].shape.rank) if d not in contracted]
+        dimensions = _dims_of(dot, side, kept_dims)
         source, types = _unconverted(operands[side])
-        rest, factors = _free(source, kept, contracted, operands[1 - side], types, chain)
+        rest, factors = _free(source, kept_dims, contracted, operands[1 - side], types, chain)
         if not factors:
             continue
         for opcode, factor in factors:
-            outside.append((opcode, _spread(factor[0], wide, places, chain) if factor else None))
+            outside.append(
+                (opcode, _spread(factor[0], wide, dimensions, chain) if factor else None)
+            )
         source = rest
         for dtype in reversed(types):
             source = Op("convert", Shape(dtype, source.dims), (source,))
@@ -158,7 +160,7 @@ def _without_factors(dot: Op) -> list[Op] | None:
 
 def _free(
     source: Op,
-    kept: Sequence[int],
+    kept_dims: Sequence[int],
     contracted: Sequence[int],
     other: Op,
     types: Sequence[str],
@@ -166,7 +168,7 @@ def _free(
 ) -> tuple[Op, list[Factor]]:
     """An operand of a dot with `other` without the outermost of its factors, as many of them as may
     leave it, and those from the inside out. `types` are what it is converted to."""
-    shape = Shape(source.dtype, tuple(source.dims[d] for d in kept))
+    shape = Shape(source.dtype, tuple(source.dims[d] for d in kept_dims))
     narrowed = source.dtype not in NARROW and not NARROW.isdisjoint(types)
     free: tuple[Op, list[Factor]] = (source, [])
     made: list[Op] = []
@@ -193,27 +195,27 @@ def _unconverted(value: Op) -> tuple[Op, list[str]]:
     return value, types
 
 
-def _places(dot: Op, side: int, kept: Sequence[int]) -> list[int]:
+def _dims_of(dot: Op, side: int, kept_dims: Sequence[int]) -> list[int]:
     """The result's dim of each dim of an operand that is not summed over."""
     batch = dot.attrs["lhs_batch" if side == 0 else "rhs_batch"]
     free = len(batch)
     if side == 1:
         left = dot.operands[0].shape.rank - len(dot.attrs["lhs_contract"])
         free = left
-    places = []
-    for d in kept:
+    dimensions = []
+    for d in kept_dims:
         if d in batch:
-            places.append(batch.index(d))
+            dimensions.append(batch.index(d))
         else:
-            places.append(free)
+            dimensions.append(free)
             free += 1
-    return places
+    return dimensions
 
 
-def _spread(factor: Op, like: Shape, places: Sequence[int], chain: list[Op]) -> Op:
+def _spread(factor: Op, like: Shape, dimensions: Sequence[int], chain: list[Op]) -> Op:
     """A factor of an operand's rows as one of the result, which is `like` this."""
     shape = Shape(factor.dtype, like.dims)
-    spread = Op("broadcast", shape, (factor,), {"dimensions": tuple(places)})
+    spread = Op("broadcast", shape, (factor,), {"dimensions": tuple(dimensions)})
     chain.append(spread)
     if factor.dtype == like.dtype:
         return spread

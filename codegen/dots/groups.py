@@ -1,8 +1,8 @@
 """Tiles of lone dots: a group of dots of one shape and what is computed from them by element.
 
-Its blocks own tiles of the result, so that a warp holds 16 rows by some columns of it in registers
-and reads an operand once for all of them, instead of one element per thread. Tiles are divisors of
-the dims: an axis that is split has no ragged end.
+Its blocks own tiles of the result, instead of one element per thread. So a warp has 16 rows by some
+columns of it in registers, and reads an operand once for all of them. Tiles are divisors of the
+dims: an axis that is split has no ragged end.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ def _shared_by_lanes(dot: Stage, device: Device) -> bool:
 
 
 def _tile_of_block(group: Group, dot: Stage, device: Device) -> Group | None:
-    """Each of a cluster's blocks gets one tile of a dot of few rows, all of them by its share of
-    the columns: it then reads its own part of an operand alone, each element once for all rows, and
-    the same in every iteration. None if the dot is no such one."""
+    """Each of a cluster's blocks gets one tile of a dot of few rows: all rows, and its share of the
+    columns. It then reads only its own part of an operand, each element once for all rows, and the
+    same part in every iteration. None if the dot has many rows."""
     rows, columns = (minor_axis(group, side) for side in free_dims(group, dot))
     if rows is None or columns is None:
         return None
     height, width = group.axes.extent(rows), group.axes.extent(columns)
     if height * width < dot.op.shape.size or height > MOST_ROWS or width % device.own_blocks:
         return None
-    return _hold(group, rows, height, columns, width // device.own_blocks)
+    return _with_dot_axes(group, rows, height, columns, width // device.own_blocks)
 
 
 def _tile(group: Group, dot: Stage, device: Device) -> Group | None:
@@ -108,14 +108,14 @@ def _tile(group: Group, dot: Stage, device: Device) -> Group | None:
     most = warps * group.axes.extent(columns) // width
     if most < FEW_TILES * device.sm_count and group.inner_size(dot) > LONG_DEPTH:
         return None
-    return _hold(group, rows, height, columns, width)
+    return _with_dot_axes(group, rows, height, columns, width)
 
 
-def _hold(group: Group, rows: int, height: int, columns: int, width: int) -> Group:
+def _with_dot_axes(group: Group, rows: int, height: int, columns: int, width: int) -> Group:
     """A group with tiles of `height` by `width` results."""
     axes = group.axes.copied()
-    held = axes.part(rows, height), axes.part(columns, width)
-    return group.spread_so(axes, (leaf for leaf in axes.grid() if leaf not in held), held)
+    pair = axes.part(rows, height), axes.part(columns, width)
+    return group.spread_so(axes, (leaf for leaf in axes.grid() if leaf not in pair), pair)
 
 
 def free_dims(group: Group, dot: Stage) -> tuple[Sequence[int], Sequence[int]]:
@@ -132,13 +132,13 @@ def minor_axis(group: Group, dims: Sequence[int]) -> int | None:
     return next((leaf for leaf in reversed(leaves) if group.axes.extent(leaf) > 1), None)
 
 
-def _part(extent: int, unit: int, wanted: Sequence[int]) -> int | None:
+def _part(extent: int, unit: int, sizes: Sequence[int]) -> int | None:
     """The part of an axis that a tile takes: a wanted one, else a divisor of at least `unit`, or
     little less, of which little lies beyond whole units: of all these the smallest."""
-    for size in (*wanted, *range(unit - 1, unit * LEAST_FILLED // 4, -1)):
+    for size in (*sizes, *range(unit - 1, unit * LEAST_FILLED // 4, -1)):
         if extent % size == 0:
             return size
-    for size in range(max(wanted), extent + 1):
+    for size in range(max(sizes), extent + 1):
         if extent % size == 0 and -size % unit <= WASTE * size:
             return size
     return extent if unit <= extent <= WHOLE_AXIS else None

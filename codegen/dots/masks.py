@@ -3,10 +3,9 @@
     x = select(row >= column, s, -1e30)     p = exp(x - m)     sum(p)     dot(p, v)
 
 Where the condition does not hold, x is a constant. If that is far below m, its exponential is zero,
-and so is all that p is a factor of: sums are as they would be without the element, and a maximum
-that m comes from as well. So a whole block of columns that the mask leaves out need not be
-computed, if a look at m allows it. (A value weighed with such a zero counts as a number, though it
-may be none.)
+and so is every product with p: sums are as they would be without the element, and so is a maximum
+that m comes from. So a whole block of columns that the mask leaves out need not be computed, if a
+look at m allows it. (A value weighed with such a zero counts as a number, though it may be none.)
 """
 
 from __future__ import annotations
@@ -151,10 +150,10 @@ class _Walk:
             read, *others = reads(op, at)
             return None if others else self.value(op.operands[read.operand], read.index, deep - 1)
         if op.opcode == "select":
-            kept = op.operands[1:]
+            values = op.operands[1:]
             if _margin(op.operands[0], at) == self.mask.margin:
-                return self.value(kept[1], at, deep - 1)
-            both = [self.value(x, at, deep - 1) for x in kept]
+                return self.value(values[1], at, deep - 1)
+            both = [self.value(x, at, deep - 1) for x in values]
             return both[0] if both[0] is not None and both[0] == both[1] else None
         if op.opcode in ("convert", "copy"):
             return self.value(op.operands[0], at, deep - 1)
@@ -183,7 +182,7 @@ class _Walk:
 
 def bounded(margin: Index, inside: frozenset[str]) -> Index:
     """`margin` with what the variables `inside` can add to it at most."""
-    kept: list[Index] = []
+    parts: list[Index] = []
     most = margin.const
     for term, coefficient in margin.terms:
         part = Index(((term, coefficient),))
@@ -191,8 +190,8 @@ def bounded(margin: Index, inside: frozenset[str]) -> Index:
         if names & inside:
             most += part.hi
         else:
-            kept.append(part)
+            parts.append(part)
     total = constant(most)
-    for part in kept:
+    for part in parts:
         total = total + part
     return total

@@ -60,9 +60,9 @@ FREE = Degree()
 
 @dataclass(frozen=True)
 class Running:
-    """What is known of the reductions of a row on the way: the ids of the `extrema` that change, of
-    other reductions, which are known after the row only (`late`), and of all else that is read
-    whole (`whole`)."""
+    """The state of a row's reductions while it is walked: the ids of the `extrema` that still
+    change, of reductions that are known only after the row (`late`), and of all else that is read
+    as a whole (`whole`)."""
 
     extrema: frozenset[int]
     late: frozenset[int]
@@ -71,8 +71,8 @@ class Running:
 
 def degree(op: Op, dims: Indices, inner: Indices, running: Running) -> Degree | None:
     """The degree of what a reduction or dot `op` sums up at index `dims` along the columns `inner`,
-    or of the elements that `op` is; None if it must wait for the end of the row, as elements must
-    that are relative to an extremum: they are stored once."""
+    or of the elements of `op`. None if it must wait for the end of the row. Elements that are
+    relative to an extremum must: they are stored once."""
     columns = frozenset[Var]().union(*(i.variables for i in inner))
     walk = _Walk(running, columns, {})
     degrees = walk.degrees(body_reads(op, dims, inner))
@@ -97,7 +97,7 @@ class _Walk:
         while stack:
             op, at = stack[-1]
             if (op, at) not in self.known:
-                inner = [] if self._is_told(op) else inlined_reads(op, at)
+                inner = [] if self._is_given(op) else inlined_reads(op, at)
                 if waiting := [key for key in inner if key not in self.known]:
                     stack += waiting
                     continue
@@ -107,7 +107,7 @@ class _Walk:
         degrees = [one for one in found if one is not None]
         return degrees if len(degrees) == len(found) else None
 
-    def _is_told(self, op: Op) -> bool:
+    def _is_given(self, op: Op) -> bool:
         """Whether the degree of an op does not follow from those of its operands."""
         running = self.running
         return op.opcode in ("parameter", "constant") or op.id in (

@@ -1,9 +1,9 @@
 """Nests that are streamed: which groups, the passes along their columns, and the blocks of these.
 
-A nest whose rows are too long for registers walks its columns block by block (`chains.py`).
-In one pass its levels run together as far as what they sum may be rescaled while the extrema they
-wait for still change (codegen/dots/online.py); the next level begins another pass, for which the
-elements are computed again.
+A nest whose rows are too long for registers walks its columns block by block (`chains.py`). In one
+pass its levels run together as far as their sums may be rescaled while the extrema that they wait
+for still change (codegen/dots/online.py). The next level begins another pass, for which the
+elements are recomputed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fusionstitch.codegen.dots.tile import (
 from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.loops.axes import GroupAxes
 from fusionstitch.codegen.loops.groups import Group
-from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
+from fusionstitch.codegen.loops.nests import Nest, Role, form_nests
 from fusionstitch.codegen.loops.once import BLOCK_ROWS
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.loops.stream import Stream
@@ -34,7 +34,7 @@ from fusionstitch.hlo.errors import CodegenError
 #: Columns of a block, the widest first, and registers per thread that their elements, the operands
 #: of their rows and what is summed up may take for all but the narrowest.
 COLUMNS = (32,)
-HELD_REGISTERS = 100
+RESULT_REGISTERS = 100
 #: Registers of a tile from which on a thread has too few for all else.
 MOST_REGISTERS = 192
 #: Registers of a tile up to which two blocks of all their rows fit on a multiprocessor.
@@ -119,7 +119,7 @@ def _streamed(
     rows = [axis for axis in sides if axis is not None and axis not in columns]
     if len(columns) != 1 or len(rows) != 1 or rows[0] not in group.axes.grid():
         return None
-    whole = _hold(group, group.axes, rows[0], columns[0])
+    whole = _with_dot_axes(group, group.axes, rows[0], columns[0])
     nests = form_nests(whole)
     if len(nests) != 1 or not _fits(whole, nests[0], {*sums, *products}):
         return None
@@ -131,7 +131,7 @@ def _streamed(
     most = BLOCK_ROWS if few else BLOCK_ROWS // 2
     part = _part(group.axes.extent(rows[0]), most, tiles, device)
     axes = group.axes.copied()
-    return _hold(group, axes, axes.part(rows[0], part), columns[0])
+    return _with_dot_axes(group, axes, axes.part(rows[0], part), columns[0])
 
 
 def takes_stream(group: Group, nest: Nest, stream: Stream) -> bool:
@@ -141,15 +141,15 @@ def takes_stream(group: Group, nest: Nest, stream: Stream) -> bool:
     return bool(dots) and known and _fits(group, nest, dots)
 
 
-def _hold(group: Group, axes: GroupAxes, rows: int, columns: int) -> Group:
+def _with_dot_axes(group: Group, axes: GroupAxes, rows: int, columns: int) -> Group:
     grid = (leaf for leaf in axes.grid() if leaf != rows)
     return group.spread_so(axes, grid, (rows, columns), streamed=True)
 
 
 def _fits(group: Group, nest: Nest, dots: set[Stage]) -> bool:
     """Whether all dots are in the nest's loop, on tensor cores."""
-    placed = {*nest.products, *nest.placed(Place.DOT)}
-    return dots <= placed and not nest.placed(Place.CARRY) and suits_tensor(group, nest)
+    placed = {*nest.products, *nest.with_role(Role.DOT)}
+    return dots <= placed and not nest.with_role(Role.CARRY) and suits_tensor(group, nest)
 
 
 def _part(extent: int, most: int, tiles: int, device: Device) -> int:
@@ -176,7 +176,7 @@ def passes(nest: Nest) -> list[list[int]]:
         waits = any(
             degree(s.op, s.dims, s.inner, running) is None
             for s in nest.at(level)
-            if s not in nest.products and nest.place[s] not in (Place.ROW, Place.RESULT)
+            if s not in nest.products and nest.role[s] not in (Role.ROW, Role.RESULT)
         )
         if waits:
             found.append([level])
@@ -192,15 +192,15 @@ def running_in(nest: Nest, levels: Sequence[int]) -> Running:
     extrema = {
         s.op.id
         for s in inside
-        if nest.place[s] is Place.REDUCE
+        if nest.role[s] is Role.REDUCE
         and s.op.attrs.get("reducer") in EXTREMA
         and nest.level[s] == first
     }
     late = {
         s.op.id
         for s in inside
-        if nest.place[s] in (Place.REDUCE, Place.DOT)
-        or (nest.place[s] in (Place.ROW, Place.RESULT) and nest.level[s] > first)
+        if nest.role[s] in (Role.REDUCE, Role.DOT)
+        or (nest.role[s] in (Role.ROW, Role.RESULT) and nest.level[s] > first)
     }
     whole = {p.op.id for s in nest.stages for p, _ in s.reads}
     return Running(frozenset(extrema), frozenset(late - extrema), frozenset(whole))
@@ -211,13 +211,13 @@ def running_in(nest: Nest, levels: Sequence[int]) -> Running:
 
 def stream_tile(group: Group, nest: Nest) -> Tile:
     """The register tile of a streamed nest: 16 rows to a warp, a block of columns at a time."""
-    products, sums = nest.products, nest.placed(Place.DOT)
-    held = sum(results_per_row(group, nest, s) // 2 for s in sums)
+    products, sums = nest.products, nest.with_role(Role.DOT)
+    registers = sum(results_per_row(group, nest, s) // 2 for s in sums)
     for stage in products:
         layout = layout_of(group, nest, stage)
-        held += 2 * layout.row * layout.item // 4 // TENSOR_LANES
+        registers += 2 * layout.row * layout.item // 4 // TENSOR_LANES
     columns = next(
-        (c for c in COLUMNS if held + len(products) * c // 2 <= HELD_REGISTERS), COLUMNS[-1]
+        (c for c in COLUMNS if registers + len(products) * c // 2 <= RESULT_REGISTERS), COLUMNS[-1]
     )
     layouts = layouts_of(group, nest)
     working = max(WORKING_REGISTERS[x.item] for x in layouts.values())
@@ -227,7 +227,7 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
         steps=columns // TENSOR_LANES,
         tensor=True,
         reason=f"16 rows a warp on tensor cores, {columns} columns at a time",
-        registers=held + len(products) * columns // 2 + working,
+        registers=registers + len(products) * columns // 2 + working,
         columns=columns,
         shared=sum(x.bytes_of(columns) for x in layouts.values()),
     )
@@ -235,7 +235,7 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
 
 def layouts_of(group: Group, nest: Nest) -> dict[Stage, Layout]:
     """How the columns' operand of each dot lies."""
-    dots = (s for s in nest.stages if s in nest.products or nest.place[s] is Place.DOT)
+    dots = (s for s in nest.stages if s in nest.products or nest.role[s] is Role.DOT)
     return {stage: layout_of(group, nest, stage) for stage in dots}
 
 

@@ -1,8 +1,9 @@
 """The register tile of a nest that holds dots: rows per thread, and lanes that share a row.
 
-Every operand a thread reads costs a place in the load pipe, of which a multiprocessor has a quarter
-as many as multiply-adds; a tile of several rows uses what it reads along the columns once for each.
-More rows or fewer lanes take more registers. The choice weighs these by count alone.
+Every operand that a thread reads takes an issue slot of the load pipe, of which a multiprocessor
+has a quarter as many as for multiply-adds. A tile of several rows uses what it reads along the
+columns once for each row. More rows or fewer lanes take more registers. The choice weighs these by
+count alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from fusionstitch.codegen.index_maps.index import Index
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
 from fusionstitch.codegen.loops.groups import Group
-from fusionstitch.codegen.loops.nests import Nest, Place
+from fusionstitch.codegen.loops.nests import Nest, Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.text.types import c_type, compute_bytes
 from fusionstitch.costmodel.devices import WARP
@@ -57,16 +58,14 @@ class Kind(enum.Enum):
 class Tile:
     """What one thread holds: `steps` elements of each of `rows` rows, `lanes` lanes to a row.
 
-    On tensor cores (`tensor`) a warp holds 16 rows together, each lane two of them and every
-    fourth pair of columns; without, a team of `lanes` neighbouring lanes holds `rows` rows.
-    `shares` sets of threads walk a part of the summed elements each, and join what they have;
-    `filled` of the parts are not empty.
-    A lane takes `run` neighbouring summed elements, and `lot` neighbouring columns, at once
-    (codegen/lower/dot_operands.py).
-    Where `columns` are held at a time instead of the whole row, their operands take `shared` bytes
-    of shared memory (codegen/dots/streams.py).
-    A `lone` one is that of a single dot, whose operands no other loop needs.
-    `registers` counts what its values take; `reason` says what the tile was chosen for.
+    On tensor cores (`tensor`) a warp holds 16 rows together, each lane two of them and every fourth
+    pair of columns; without, a team of `lanes` neighbouring lanes holds `rows` rows. `shares` sets
+    of threads walk a part of the summed elements each, and join what they have; `filled` of the
+    parts are not empty. A lane takes `run` neighbouring summed elements, and `lot` neighbouring
+    columns, at once (codegen/lower/dot_operands.py). Where `columns` are in registers at a time
+    instead of the whole row, their operands take `shared` bytes of shared memory
+    (codegen/dots/streams.py). A `lone` one is that of a single dot, whose operands no other loop
+    needs. `registers` counts what its values take; `reason` says what the tile was chosen for.
     """
 
     rows: int
@@ -147,11 +146,11 @@ class Tile:
 
 @dataclass(frozen=True)
 class Demand:
-    """What one element, row or column of a nest takes, whatever its tile.
+    """The cost of one element, row or column of a nest, whatever its tile.
 
-    `depth` multiply-adds make an element, and `results` sums per row add it up; `arrays` values
-    per element are alive at once, of `words` registers each; `loads` are read per element and
-    `joins` values per row joined over the lanes.
+    `depth` multiply-adds make an element, and `results` sums per row add it up. `arrays` values per
+    element are live at once, of `words` registers each. `loads` are read per element, and `joins`
+    values per row are joined over the lanes.
     """
 
     depths: tuple[int, ...]
@@ -164,8 +163,8 @@ class Demand:
 
 def demand(group: Group, nest: Nest) -> Demand:
     """What the stages of a nest take."""
-    dots = [s for s in nest.stages if nest.place[s] is Place.DOT]
-    reduces = [s for s in nest.stages if nest.place[s] is Place.REDUCE]
+    dots = [s for s in nest.stages if nest.role[s] is Role.DOT]
+    reduces = [s for s in nest.stages if nest.role[s] is Role.REDUCE]
     return Demand(
         depths=tuple(group.inner_size(s) for s in nest.products),
         results=tuple(results_per_row(group, nest, s) for s in dots),
@@ -185,7 +184,7 @@ def results_per_row(group: Group, nest: Nest, dot: Stage) -> int:
     return group.axes.size([x for x in group.in_block(dot) if x not in nest.rows])
 
 
-def held_results(tile: Tile, results: int) -> int:
+def register_results(tile: Tile, results: int) -> int:
     """Sums per row that a lane adds up for a dot of `results` results per row."""
     if tile.tensor:
         return -(-results // TENSOR_COLUMNS) * TENSOR_COLUMNS // TENSOR_LANES
@@ -215,7 +214,7 @@ def choose_tile(group: Group, nest: Nest, points: int, block: int) -> Tile:
 
 def registers_of(need: Demand, tile: Tile) -> int:
     """4-byte registers per thread that the values of a tile take."""
-    results = sum(held_results(tile, r) for r in need.results)
+    results = sum(register_results(tile, r) for r in need.results)
     registers = need.words * tile.rows * (tile.steps * need.arrays + results + 2)
     if tile.run > 1:
         registers += need.words * tile.run * (tile.rows + tile.lot)
@@ -230,7 +229,7 @@ def possible_tiles(group: Group, nest: Nest, points: int, block: int) -> Iterato
     most = 4 // need.words
     for tile in _candidates(group, nest, points):
         default = _accesses(group, nest, tile, most)
-        lone = group.held is not None
+        lone = group.dot_axes is not None
         for run in _divisors(default.run, 2) if tile.tensor else _divisors(default.run, 1):
             for lot in _divisors(default.lot, 1) if lone else (default.lot,):
                 found = replace(tile, run=run, lot=lot)
@@ -247,13 +246,13 @@ def _divisors(most: int, least: int) -> list[int]:
 
 
 def _accesses(group: Group, nest: Nest, tile: Tile, most: int) -> Tile:
-    """`tile` with what its lanes take at once, at most `most` neighbours: the columns of a lone
-    dot, whose elements no other dot sums up, in lots; summed elements in runs, where these are many
-    and none is left over."""
+    """`tile` with the neighbors that its lanes take at once, at most `most`. The columns of a lone
+    dot, whose elements no other dot sums up, come in lots. Summed elements come in runs, where
+    there are many and none is left over."""
     depths = [group.inner_size(s) for s in nest.products]
     inner = group.axes.size(nest.inner)
     columns = TENSOR_COLUMNS if tile.tensor else tile.lanes
-    lone = group.held is not None
+    lone = group.dot_axes is not None
     widths = [n for n in WIDTHS if n <= most]
     lot = next(n for n in widths if inner % (n * columns) == 0 or n == 1) if lone else 1
     if tile.tensor:
@@ -273,7 +272,7 @@ def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> tu
     threads = teams * tile.team
     scratch = block * (tile.rows * tile.steps + tile.unit) * 2 * FLOAT_BYTES
     fits = scratch <= group.device.shared_per_block
-    if group.held is None or group.tiles % points or block % threads or not fits:
+    if group.dot_axes is None or group.tiles % points or block % threads or not fits:
         return 1, 1
     shares = block // threads
     depths = [group.inner_size(s) for s in nest.products]
@@ -285,16 +284,16 @@ def _shares(group: Group, nest: Nest, tile: Tile, points: int, block: int) -> tu
 
 
 def _candidates(group: Group, nest: Nest, points: int) -> Iterator[Tile]:
-    inner, lone = group.axes.size(nest.inner), group.held is not None
+    inner, lone = group.axes.size(nest.inner), group.dot_axes is not None
     for lanes in (32, 16, 8, 4, 2, 1):
         steps = -(-inner // lanes)
         if lanes >= 2 * inner or steps > MOST_STEPS:
             continue
         for rows in range(1, MOST_ROWS + 1):
-            if _keeps_together(group, nest, points, rows):
+            if _differ_in_one_axis(group, nest, points, rows):
                 reason = f"{rows} x {steps} elements a thread"
                 yield Tile(rows, lanes, steps, reason=reason, lone=lone)
-    if _keeps_together(group, nest, points, TENSOR_ROWS) and suits_tensor(group, nest):
+    if _differ_in_one_axis(group, nest, points, TENSOR_ROWS) and suits_tensor(group, nest):
         steps = -(-inner // TENSOR_COLUMNS) * TENSOR_COLUMNS // TENSOR_LANES
         reason = f"16 x {inner} elements a warp on tensor cores"
         yield Tile(TENSOR_ROWS // 8, TENSOR_LANES, steps, True, reason, lone=lone)
@@ -310,12 +309,12 @@ def suits_tensor(group: Group, nest: Nest) -> bool:
     if not TENSOR_DEPTH <= inner <= (inner if group.streamed else longest):
         return False
     for stage in nest.stages:
-        if stage.op.opcode == "dot" and nest.place[stage] is not Place.REDUCE:
+        if stage.op.opcode == "dot" and nest.role[stage] is not Role.REDUCE:
             floats = all(c_type(o.dtype).compute == "float" for o in (stage.op, *stage.op.operands))
             exact = stage.op.attrs.get("precision") == "highest"
             if not floats or exact or row_operand(group, nest, stage) is None:
                 return False
-    return bool(nest.products) or Place.DOT in nest.place.values()
+    return bool(nest.products) or Role.DOT in nest.role.values()
 
 
 def row_operand(group: Group, nest: Nest, dot: Stage) -> int | None:
@@ -338,7 +337,7 @@ def row_operand(group: Group, nest: Nest, dot: Stage) -> int | None:
     return None
 
 
-def _keeps_together(group: Group, nest: Nest, points: int, rows: int) -> bool:
+def _differ_in_one_axis(group: Group, nest: Nest, points: int, rows: int) -> bool:
     """True if `rows` neighbouring rows differ in one axis alone, so that they share operands."""
     if rows == 1 or (points == 1 and len(nest.rows) == 1):
         return True
@@ -383,9 +382,9 @@ def _tensor_cost(need: Demand, tile: Tile) -> float:
 
 def _loads_per_element(stage: Stage, nest: Nest) -> int:
     """Inputs that change with the row and the column of an element."""
-    if nest.place[stage] not in (Place.SWEEP, Place.REDUCE):
+    if nest.role[stage] not in (Role.SWEEP, Role.REDUCE):
         return 0
     along = {v for i in stage.inner for v in i.variables}
-    if nest.place[stage] is Place.SWEEP:
+    if nest.role[stage] is Role.SWEEP:
         along = {v for i in stage.dims for v in i.variables}
     return sum(any(along & i.variables for i in index) for _, index in stage.loads)

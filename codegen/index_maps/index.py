@@ -233,8 +233,8 @@ def _sum(terms: Iterable[tuple[Term, int]], const: int) -> Index:
         if not isinstance(low, Remainder):
             continue
         quotient = low.base // low.divisor
-        for high, place in rest.items():
-            if place != coefficient * low.divisor:
+        for high, factor in rest.items():
+            if factor != coefficient * low.divisor:
                 continue
             if isinstance(high, Remainder) and high.base == quotient:
                 whole = low.base % (low.divisor * high.divisor)
@@ -242,9 +242,9 @@ def _sum(terms: Iterable[tuple[Term, int]], const: int) -> Index:
                 whole = low.base
             else:
                 continue
-            kept = [(t, c) for t, c in rest.items() if t != low and t != high]
+            others = [(t, c) for t, c in rest.items() if t != low and t != high]
             joined = whole * coefficient
-            return _sum((*kept, *joined.terms), const + joined.const)
+            return _sum((*others, *joined.terms), const + joined.const)
     return Index(tuple(rest.items()), const)
 
 
@@ -325,7 +325,7 @@ def replaced(index: Index, new: Callable[[Fetched], Fetched]) -> Index:
 
 
 def substituted(index: Index, values: Mapping[Var, Index]) -> Index:
-    """`index` where variables have these values, in places that the data decides, too."""
+    """`index` where variables have these values, also inside of indices that the data decides."""
     if not values.keys() & index.variables:
         return index
 

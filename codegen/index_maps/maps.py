@@ -1,7 +1,8 @@
 """Index maps: where each op reads its operands, given the index of the result element.
 
-The one table behind fusion of data movement: the tracer walks it to find which axes follow which,
-the emitter walks it to print the addresses, so that a transpose or a slice inside a kernel is free.
+Fusion of data movement rests on this one table. The tracer walks it to find which axes follow
+which, and the emitter walks it to print the addresses. So a transpose or a slice inside a kernel is
+free.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ def arguments(op: Op, index: Indices) -> list[tuple[Op, Indices]]:
     say where."""
     found: list[tuple[Op, Indices]] = []
     for read in reads(op, index):
-        places = [place for i in read.index for place in i.fetched]
-        places += [place for guard in read.guards for place in guard.index.fetched]
-        if places:
-            found += [(place.op, place.at) for place in dict.fromkeys(places)]
+        fetches = [fetched for i in read.index for fetched in i.fetched]
+        fetches += [fetched for guard in read.guards for fetched in guard.index.fetched]
+        if fetches:
+            found += [(fetched.op, fetched.at) for fetched in dict.fromkeys(fetches)]
         found.append((op.operands[read.operand], read.index))
     return found
 
@@ -161,8 +162,8 @@ def _concatenate(op: Op, index: Indices) -> list[Read]:
         first, start = start, start + extent
         if along.hi < first or start <= along.lo:
             continue
-        place = along - first if extent > 1 else Index()
-        source = (*index[:axis], place, *index[axis + 1 :])
+        inner = along - first if extent > 1 else Index()
+        source = (*index[:axis], inner, *index[axis + 1 :])
         if along.hi < start:  # earlier parts took what lies below
             found.append(Read(number, source))
             break
@@ -189,13 +190,13 @@ def within(index: Index, lower: int, upper: int) -> Guard:
 def _windows(op: Op, index: Indices) -> list[Read]:
     """Dims of the operand, stepped over, and after them those of a window."""
     rank = op.operands[0].shape.rank
-    place = [i * k for i, k in zip(index[:rank], op.attrs["stride"], strict=True)]
+    source = [i * k for i, k in zip(index[:rank], op.attrs["stride"], strict=True)]
     for d, i, k in zip(op.attrs["along"], index[rank:], op.attrs["dilation"], strict=True):
-        place[d] = place[d] + i * k
-    return [Read(0, tuple(place))]
+        source[d] = source[d] + i * k
+    return [Read(0, tuple(source))]
 
 
-# ---- places that the data decides ----------------------------------------------------------------
+# ---- indices that the data decides ---------------------------------------------------------------
 
 
 def _gather(op: Op, index: Indices) -> list[Read]:
@@ -203,7 +204,7 @@ def _gather(op: Op, index: Indices) -> list[Read]:
     offset_dims, vector_dim = attrs["offset_dims"], attrs["index_vector_dim"]
     batch = [i for d, i in enumerate(index) if d not in offset_dims]
     offsets = iter([index[d] for d in offset_dims])
-    place: list[Index] = []
+    source: list[Index] = []
     for d, (n, size) in enumerate(zip(x.dims, attrs["slice_sizes"], strict=True)):
         start = Index()
         if d in attrs["start_index_map"]:
@@ -216,14 +217,14 @@ def _gather(op: Op, index: Indices) -> list[Read]:
             along = attrs["start_indices_batching_dims"][which]
             start = batch[along - (along > vector_dim)]
         dropped = d in attrs["collapsed_slice_dims"] or d in attrs["operand_batching_dims"]
-        place.append(start if dropped else start + next(offsets))
-    return [Read(0, tuple(place))]
+        source.append(start if dropped else start + next(offsets))
+    return [Read(0, tuple(source))]
 
 
 def _dynamic_slice(op: Op, index: Indices) -> list[Read]:
     x, *starts = op.operands
-    rooms = [n - size + 1 for n, size in zip(x.dims, op.dims, strict=True)]
-    moved = [position(s, (), room) for s, room in zip(starts, rooms, strict=True)]
+    extents = [n - size + 1 for n, size in zip(x.dims, op.dims, strict=True)]
+    moved = [position(s, (), extent) for s, extent in zip(starts, extents, strict=True)]
     return [Read(0, tuple(i + start for i, start in zip(index, moved, strict=True)))]
 
 

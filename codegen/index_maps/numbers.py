@@ -12,19 +12,19 @@ Digit = tuple[str, int, int]
 
 @functools.lru_cache(maxsize=1 << 14)
 def digits_of(index: Index) -> tuple[tuple[Digit, ...], int]:
-    """The digits that make up `index`, minor to major, and the size of the number they form; size
-    0 and the digits up to the first term that is none, where there is such a term."""
+    """The digits that make up `index`, minor to major, and the size of the number they form. If a
+    term is no digit, the size is 0, with the digits before that term."""
     if index.const:
         return (), 0
     found: list[Digit] = []
-    place = 1
+    weight = 1
     for term, coefficient in sorted(index.terms, key=lambda tc: tc[1]):
-        digit = _digit(term) if coefficient == place else None
+        digit = _digit(term) if coefficient == weight else None
         if digit is None:
             return tuple(found), 0
         found.append(digit)
-        place *= digit[2]
-    return tuple(found), place
+        weight *= digit[2]
+    return tuple(found), weight
 
 
 def _only(index: Index) -> Term | None:

@@ -1,7 +1,7 @@
 """Vector accesses: which loops may move 16 bytes at a time.
 
-A loop over `V` consecutive elements per thread becomes an unrolled loop over `v`; an access whose
-address is a multiple of V plus v is then one vector load before, or one vector store after it.
+A loop over `V` consecutive elements per thread becomes an unrolled loop over `v`. An access whose
+address is a multiple of V plus v then becomes one vector load before, or one vector store after it.
 """
 
 from __future__ import annotations

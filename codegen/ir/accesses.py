@@ -1,12 +1,12 @@
-"""What statements read and write of memory that several threads use, and which barrier has to lie
-between two accesses.
+"""Accesses of statements to memory that several threads use, and the barriers that two of them need
+in between.
 
-Arrays in shared memory are for the threads of a block or a cluster, scratch and results that are
-read again for those of the grid. Which thread accesses what is not computed: any read after a
-write, and any write after a read, needs a barrier of those threads in between, but for a thread
-that comes to its own element again: at the same address, which no other thread has
-(`ownership.py`). Arrays that overlap are one. Teams that exchange in the same way keep to places of
-their own, so that a barrier of each team is enough.
+The threads of a block or a cluster share arrays in shared memory; those of the grid share scratch,
+and results that are read again. Which thread accesses which element is not computed. Any read after
+a write, and any write after a read, needs a barrier of the sharing threads in between. The
+exception is a thread that accesses its own element again: at the same address, which no other
+thread has (`ownership.py`). Arrays that overlap count as one. Teams that exchange in the same way
+use memory of their own, so a barrier of each team is enough.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Own:
 @dataclass(frozen=True)
 class Access:
     """A read or a write of the element at an address that is the thread's own (None: of any
-    element). Shared memory is used `among` the threads of a scope: of a
-    team those are `threads`. Where each warp writes values of some `types` to a place of its own,
-    the warps of its team read them there."""
+    element). Shared memory is used `among` the threads of a scope: of a team those are `threads`.
+    `types`: each warp writes values of these types to memory of its own, where the warps of its
+    team read them."""
 
     name: str
     area: Area
@@ -103,7 +103,7 @@ class Access:
 
     @cached_property
     def _number(self) -> int:
-        """Worked out once: a walk asks for it at every statement after the access."""
+        """Computed once: a walk needs it at every statement after the access."""
         mine = self.name, self.area, self.address, self.in_cluster, self.writes
         return hash((*mine, self.among, self.threads, self.types))
 
@@ -131,8 +131,9 @@ class Access:
         return self.address is not None and self.address == before.address
 
     def _needs_of_warps(self, before: Access) -> Barrier | None:
-        """The same where each warp has a place of its own: its team of then must have read it, or
-        its team of now be there. Another team reads what warps have written for it."""
+        """The same where each warp has memory of its own: the team it was in must have read it, or
+        the team it is in now must have arrived. Another team reads what warps have written for
+        it."""
         if self.writes:
             return Barrier(before.among, before.threads)
         same = (self.among, self.threads) == (before.among, before.threads)

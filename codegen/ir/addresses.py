@@ -1,4 +1,4 @@
-"""The constants inside of addresses: where programs that do the same to other places differ."""
+"""The constants inside addresses, in which programs differ that do the same at other addresses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def written_out(node: Any) -> Any:
 def readdressed(node: Any, new: Callable[[str], str]) -> Any:
     """A statement or expression with each constant inside of an address spelled as `new` says.
 
-    They are asked for in the order of the program. An address inside of another one is done once.
+    `new` is called in program order. An address inside another one is handled once.
     """
 
     def constant(part: Any) -> Any:

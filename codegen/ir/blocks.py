@@ -41,7 +41,7 @@ from fusionstitch.codegen.ir.values import holds, value
 from fusionstitch.codegen.ir.walk import in_order, names
 
 #: Where a statement is: of each frame around it the side, and its number there from 1 on.
-Place = tuple[int, ...]
+Position = tuple[int, ...]
 #: The counter of barriers of the grid: each block arrives at an element of its own of it.
 BARRIERS = ""
 #: Arrivals and waits that are followed at most, of all blocks once for each block: some seconds.
@@ -102,13 +102,13 @@ class Walk:
         self.syncs: list[Sync] = []
         self.touched: list[Touched] = []
         self.arrivals = self.barriers = 0
-        self.place: Place = ()
+        self.position: Position = ()
         own = between(0, program.kernel.block - 1)
         self.known: dict[str, Elements | None] = {THREAD.name: own, BLOCK.name: Elements(block)}
         #: the memory that names stand for here: those of buffers, parameters and pointers
-        self.places: dict[str, tuple[str, ...]] = {n: (b,) for n, b in program.same.items()}
+        self.buffers_of: dict[str, tuple[str, ...]] = {n: (b,) for n, b in program.same.items()}
         #: those of them that stand for the beginning of it
-        self.whole = set(self.places)
+        self.whole = set(self.buffers_of)
         #: variables that are others by another name
         self.alias: dict[str, str] = {}
         #: whether the innermost loop is one in which blocks synchronise
@@ -118,19 +118,19 @@ class Walk:
 
     def body(self, body: Body, side: int = 0) -> None:
         """A frame's statements, or those of a side of it."""
-        outer, number = self.place, 0
+        outer, number = self.position, 0
         for number, one in enumerate(in_order(body), start=1):
-            self.place = (*outer, side, number)
+            self.position = (*outer, side, number)
             if id(one) in self.program.syncing:
                 self.until()
             self.statement(one)
-        self.place = (*outer, side, number + 1)
+        self.position = (*outer, side, number + 1)
         self.until()
-        self.place = outer
+        self.position = outer
 
     def until(self) -> None:
-        """The block comes to the place of a statement at which blocks synchronise, or inside of
-        which they do, or to the end of a frame."""
+        """Called before a statement at which, or inside of which, blocks synchronise, and at the
+        end of a frame."""
 
     def statement(self, one: Statement) -> None:
         if isinstance(one, For):
@@ -161,15 +161,15 @@ class Walk:
             self.arrivals += 1
             self.syncs += [Sync(counter, n, one) for n in (None, self.program.kernel.grid)]
         elif isinstance(one, Swap):
-            left, right = self.places.get(one.left, ()), self.places.get(one.right, ())
-            self.places |= {one.left: right, one.right: left}
+            left, right = self.buffers_of.get(one.left, ()), self.buffers_of.get(one.right, ())
+            self.buffers_of |= {one.left: right, one.right: left}
         elif isinstance(one, (Skip, Leave)):
             self.ends(one)
 
     def define(self, one: Let) -> None:
         if isinstance(one.type, PointerTo):
-            self.places[one.name] = tuple(
-                dict.fromkeys(p for name in names(one.value) for p in self.places.get(name, ()))
+            self.buffers_of[one.name] = tuple(
+                dict.fromkeys(p for name in names(one.value) for p in self.buffers_of.get(name, ()))
             )
         changes = one.changes or one.name in self.program.changing
         self.alias.pop(one.name, None)
@@ -178,10 +178,10 @@ class Walk:
         self.known[one.name] = None if changes else value(one.value, self.known)
 
     def sync(self, one: Arrive | Wait, until: int | None) -> None:
-        places = self.places.get(one.counter, ())
-        if len(places) != 1:
+        buffers = self.buffers_of.get(one.counter, ())
+        if len(buffers) != 1:
             raise Unknown(f"{one.counter} may be one of several buffers", one)
-        counter = places[0], self.number(one.index, one)
+        counter = buffers[0], self.number(one.index, one)
         if len(self.syncs) >= self.most:
             raise Unknown("blocks arrive and wait too often to be followed", one)
         self.syncs.append(Sync(counter, until, one))
@@ -194,15 +194,15 @@ class Walk:
         return found.alone
 
     def touch(self, access: Accessed, at: Statement) -> None:
-        for buffer in self.places.get(access.buffer, ()):
+        for buffer in self.buffers_of.get(access.buffer, ()):
             known = access.at is not None and access.buffer in self.whole
             elements = value(access.at, self.known) if access.at and known else None
             if elements is not None and access.width > 1:
                 elements += between(0, access.width - 1)
             written = access.value and value(access.value, self.known)
             zeroes = isinstance(written, Elements) and written.alone == 0
-            place = len(self.syncs), self.arrivals
-            self.touched.append(Touched(buffer, elements, access.writes, zeroes, *place, at))
+            when = len(self.syncs), self.arrivals
+            self.touched.append(Touched(buffer, elements, access.writes, zeroes, *when, at))
 
     # ---- control flow ----------------------------------------------------------------------------
 
@@ -277,9 +277,9 @@ class Walk:
 
     def iterations(self, one: For, start: int, stop: int) -> None:
         outer, self.inside = self.inside, True
-        place = self.place
+        position = self.position
         for number in range(start, stop - 1, -1) if one.down else range(start, stop, one.step):
-            self.known[one.variable], self.place = Elements(number), place
+            self.known[one.variable], self.position = Elements(number), position
             try:
                 self.body(one.body)
             except _Ended as ended:
@@ -289,16 +289,16 @@ class Walk:
 
     def invoke(self, one: Invoke) -> None:
         function = self.program.functions[one.function]
-        known, places, whole = self.known, self.places, self.whole
+        known, buffers_of, whole = self.known, self.buffers_of, self.whole
         self.known = {THREAD.name: known[THREAD.name], BLOCK.name: known[BLOCK.name]}
-        self.places, self.whole = dict(places), set(whole)
+        self.buffers_of, self.whole = dict(buffers_of), set(whole)
         for (_, name), argument in zip(function.parameters, one.arguments, strict=True):
             self.known[name] = value(argument, known)
-            self.places[name] = tuple(p for n in names(argument) for p in places.get(n, ()))
+            self.buffers_of[name] = tuple(p for n in names(argument) for p in buffers_of.get(n, ()))
             if isinstance(argument, Name) and argument.name in whole:
                 self.whole.add(name)
         self.body(function.body)
-        self.known, self.places, self.whole = known, places, whole
+        self.known, self.buffers_of, self.whole = known, buffers_of, whole
 
 
 def _variable(expr: Expr) -> str:

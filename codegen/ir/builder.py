@@ -64,7 +64,7 @@ class Writer:
         return self.chain[-1]
 
     def add(self, statement: Statement, depth: int | None = None) -> None:
-        """Adds a statement to the frame at `depth` (the innermost unless told)."""
+        """Adds a statement to the frame at `depth` (the innermost by default)."""
         self._written += 1
         if self._written > self._most:
             raise CodegenError(
@@ -169,9 +169,9 @@ class Writer:
                 return found, depth
         return None
 
-    def name(self, wanted: str) -> str:
-        """A C identifier like `wanted` that is not used yet in this kernel."""
-        return self.names.new(wanted)
+    def name(self, hint: str) -> str:
+        """A C identifier like `hint` that is not used yet in this kernel."""
+        return self.names.new(hint)
 
     @property
     def body(self) -> tuple[Statement, ...]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: Tries to find an element of two sets; beyond, they are said to have one in common.
+#: Tries to find an element of two sets; beyond, they are taken to have one in common.
 _MOST_TRIES = 4096
 
 
@@ -86,9 +86,9 @@ def _joined(first: int, steps: Iterable[tuple[int, int]]) -> Elements:
 
 
 class Common:
-    """Whether sets of these steps and sets of those may have an integer in common: integers are
-    looked for, each within bounds, whose multiples by steps make up for how far the sets begin from
-    each other. The largest steps come first, after which little is left for the others."""
+    """Whether sets of these steps and sets of those may have an integer in common. The search is
+    for integers, each within bounds, whose multiples of the steps sum up to the distance between
+    the first elements. It tries the largest steps first, which leave little for the others."""
 
     def __init__(self, steps: Steps, others: Steps):
         bounds: dict[int, tuple[int, int]] = {}
@@ -115,18 +115,18 @@ class Common:
             self._known[distance] = found
         return found
 
-    def _finds(self, number: int, wanted: int, tries: int) -> tuple[bool, int]:
+    def _finds(self, number: int, target: int, tries: int) -> tuple[bool, int]:
         """Whether there are such integers, and how many tries are left."""
         least, most, common = self.rest[number]
-        if not least <= wanted <= most or (wanted % common if common else wanted):
+        if not least <= target <= most or (target % common if common else target):
             return False, tries
         if number == len(self.terms) or tries <= 0:
             return True, tries
         step, low, high = self.terms[number]
         least, most, _ = self.rest[number + 1]
-        first, last = max(low, -((most - wanted) // step)), min(high, (wanted - least) // step)
+        first, last = max(low, -((most - target) // step)), min(high, (target - least) // step)
         for factor in range(first, last + 1):
-            found, tries = self._finds(number + 1, wanted - step * factor, tries - 1)
+            found, tries = self._finds(number + 1, target - step * factor, tries - 1)
             if found:
                 return True, tries
         return False, tries

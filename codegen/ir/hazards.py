@@ -1,9 +1,10 @@
-"""The way of all threads through a kernel, with what they read and wrote since the last barriers.
+"""Walks a kernel with what threads read and wrote since the last barriers.
 
-One walk, for two purposes: the verifier wants to know whether a barrier is missing anywhere
-(`verifier/hazards.py`), and the pass that places barriers where (`passes/barriers.py`). A loop is
-walked twice, for what an iteration leaves to the next one. Where blocks wait for each other by
-counters, it is about the threads of one block alone: `verifier/counters.py` is about several.
+One walk serves two purposes. The verifier checks whether a barrier is missing anywhere
+(`verifier/hazards.py`), and the pass that places barriers finds out where (`passes/barriers.py`). A
+loop is walked twice, since an iteration may conflict with the next one. Where blocks wait for each
+other by counters, the walk covers the threads of one block; `verifier/counters.py` covers several
+blocks.
 """
 
 from __future__ import annotations
@@ -141,8 +142,7 @@ class Hazards:
             way.begin_again()
 
     def changed(self, frame: int) -> None:
-        """Has the next walk go through a frame to which somebody else added a barrier, or from
-        which he took one."""
+        """Makes the next walk revisit a frame in which a barrier was added or removed elsewhere."""
         for way, _ in self._ways:
             way.forget(frame)
 
@@ -193,7 +193,7 @@ class _Walk:
     #: where the walk is, from the outermost frame on, the same as frames and numbers, and where
     #: accesses were
     way: tuple[Spot, ...] = ()
-    place: tuple[int, ...] = ()
+    position: tuple[int, ...] = ()
     ways: dict[Access, dict[tuple[int, ...], tuple[Spot, ...]]] = field(default_factory=dict)
     #: what is missing, where a walk goes on as if it were there
     found: list[Missing] | None = None
@@ -208,7 +208,7 @@ class _Walk:
     left: Pending = NOTHING
 
     def body(self, body: Body, pending: Pending, here: Alike) -> Pending:
-        frame, way, place = self.frame, self.way, self.place
+        frame, way, position = self.frame, self.way, self.position
         added = self.placing.added_to(body) if self.placing else _NO_BARRIERS
         self.known.around[id(body)] = self.inside
         befores: list[Before] = []
@@ -228,7 +228,7 @@ class _Walk:
                 continue
             if self.placing is not None:
                 self.way = (*way, Spot(body, number, now.here))
-                self.place = (*place, id(body), number)
+                self.position = (*position, id(body), number)
             try:
                 pending, here = self.statement(one, met, now.here), now.here
             except Missing as missing:
@@ -244,7 +244,7 @@ class _Walk:
             if isinstance(one, (Skip, Leave)):  # the rest of the iteration is for the others
                 here &= self.agreement.alike(one.condition)
             number, now = number + 1, Before(pending, here)
-        self.frame, self.way, self.place = frame, way, place
+        self.frame, self.way, self.position = frame, way, position
         if number in added:
             return now.pending.after(added[number], self.clustered)
         return now.pending
@@ -281,8 +281,8 @@ class _Walk:
     def forget(self, frame: int) -> bool:
         """Forgets what is known of the statements around a frame; whether it is on this way."""
         calls = [call for call, inner in self.inner.items() if inner.forget(frame)]
-        for place in (frame, *calls):
-            self.known.forget(place)
+        for position in (frame, *calls):
+            self.known.forget(position)
         return bool(calls) or frame in self.known.around
 
     def within(self, one: Statement, pending: Pending, here: Alike) -> Pending:
@@ -343,7 +343,7 @@ class _Walk:
         return pending.and_then(event)
 
     def note_way(self, access: Access) -> None:
-        self.ways.setdefault(access, {})[self.place] = self.way
+        self.ways.setdefault(access, {})[self.position] = self.way
 
     def read(self, exprs: list[Expr], pending: Pending, at: Statement) -> Pending:
         for event in filter(self._counts, self.accesses.reads(exprs)):
@@ -374,9 +374,9 @@ class _Walk:
             self.closed, self.left = closed, outer
 
     def carried(self, body: Body, here: Alike) -> None:
-        """Adds the barriers that one iteration needs, and those between one and the next: after
-        what the next one has to wait for, since it need not come to the same statements, or where
-        that cannot be, before what has to wait."""
+        """Adds the barriers that one iteration needs, and those between one iteration and the next.
+        The latter stand after what the next iteration has to wait for, since it may not reach the
+        same statements. Where that is impossible they stand before what has to wait."""
         assert self.placing is not None
         while left := self.body(body, NOTHING, here):
             missing = self.missing(body, left, here)
@@ -384,7 +384,7 @@ class _Walk:
                 raise missing[0]
             if not missing:
                 return
-            added = [self.added_behind(body, one) for one in missing]
+            added = [self.added_after(body, one) for one in missing]
             if not any(added):
                 self.body(body, left, here)
 
@@ -397,7 +397,7 @@ class _Walk:
         finally:
             self.closed, self.found = False, None
 
-    def added_behind(self, body: Body, missing: Missing) -> bool:
+    def added_after(self, body: Body, missing: Missing) -> bool:
         """Whether a barrier was added after what is to be waited for, in a loop's body."""
         assert self.placing is not None
         for whole in reversed(self.ways[missing.before].values()):
@@ -416,10 +416,10 @@ class _Walk:
         for way in (Branch(one.condition, one.body), *one.others):
             if self.placing is not None and way.condition is not None:
                 here &= self.agreement.alike(way.condition)
-            asked = [] if way.condition is None else [(way.condition, True)]
-            with self.accesses.ownership.where([*passed, *asked]):
+            tested = [] if way.condition is None else [(way.condition, True)]
+            with self.accesses.ownership.where([*passed, *tested]):
                 ends.append(self.body(way.body, pending, here))
-            passed += [(condition, False) for condition, _ in asked]
+            passed += [(condition, False) for condition, _ in tested]
         if not any(other.condition is None for other in one.others):
             ends.append(pending)
         return functools.reduce(Pending.or_else, ends)

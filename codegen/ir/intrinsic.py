@@ -21,7 +21,7 @@ class Holds(enum.Enum):
     REDUCER = "a function object that joins two values"
 
 
-_HELD: Mapping[type, Holds] = {int: Holds.INTEGER, str: Holds.REDUCER}
+_HOLDS: Mapping[type, Holds] = {int: Holds.INTEGER, str: Holds.REDUCER}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ Template = tuple[int | Type | str, ...]
 class Step:
     """A read or a write of the memory that a function goes through, or of half of it (`part` 0 or
     1), by threads that exchange `among` a team, a block or a cluster. `by_warps`: each warp writes
-    to a place of its own, by its number in the block."""
+    to memory of its own, by its number in the block."""
 
     writes: bool
     among: Scope
@@ -64,7 +64,7 @@ class Value:
 
     @property
     def fields(self) -> int:
-        """Of the value to compute with; those of an array's elements are told apart by `size`."""
+        """Fields of the value to compute with; of an array, those of one element."""
         return self.type.fields
 
 
@@ -193,6 +193,6 @@ class Intrinsic:
             return False
         last = len(self.parameters) - 1
         return all(
-            _HELD.get(type(one), Holds.TYPE) is self.parameters[min(n, last)].holds
+            _HOLDS.get(type(one), Holds.TYPE) is self.parameters[min(n, last)].holds
             for n, one in enumerate(template)
         )

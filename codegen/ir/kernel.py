@@ -51,11 +51,11 @@ class Iterations:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A kernel's buffers in the order of its parameters, and its tables; its own functions; its
-    statements; threads of a block, blocks of a cluster and of the grid, bytes of shared memory; how
-    many blocks registers have to suffice for on a multiprocessor, 0 where nothing is asked; how its
-    loops over iterations run, if threads go through them together; whether the launch is
-    `cooperative`: all blocks run at once, so that each may wait for any other."""
+    """A kernel after lowering: its buffers in the order of its parameters, its tables, its own
+    functions and its statements. Then the launch: threads of a block, blocks of a cluster and of
+    the grid, bytes of shared memory. Registers must suffice for `per_sm` blocks on a multiprocessor
+    (0: no limit). Then how its loops over iterations run, if threads run them together. A
+    `cooperative` launch runs all blocks at once, so that each may wait for any other."""
 
     name: str
     buffers: tuple[Buffer, ...]

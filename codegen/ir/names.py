@@ -19,9 +19,9 @@ class Names:
         copy._times = dict(self._times)
         return copy
 
-    def new(self, wanted: str) -> str:
-        """A C identifier like `wanted` that is not in use yet."""
-        name = identifier(wanted)
+    def new(self, hint: str) -> str:
+        """A C identifier like `hint` that is not in use yet."""
+        name = identifier(hint)
         while count := self._times.get(name, 0):
             self._times[name] = count + 1
             name = f"{name}_{count}"

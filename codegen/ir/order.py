@@ -63,7 +63,7 @@ class Order:
         return None
 
     def unwritten(self) -> tuple[int, Touched] | None:
-        """A read of what nobody wrote before."""
+        """A read of an element that nothing wrote before."""
         left = ~self.writes
         for number in np.flatnonzero(self.writes).tolist():
             block, one = self.touched[number]
@@ -80,15 +80,15 @@ class Order:
         """The numbers of those of some others that may be of the same elements."""
         near = (self.first <= self.last[number]) & (self.last >= self.first[number])
         found = np.flatnonzero(others & near)
-        own, kept = int(self.shapes[number]), np.ones(len(found), bool)
+        own, meets = int(self.shapes[number]), np.ones(len(found), bool)
         for shape in np.unique(self.shapes[found]).tolist():
             common = self._in_common(own, shape)
             if common is not None:
                 of_it = self.shapes[found] == shape
                 distances = self.first[found[of_it]] - self.first[number]
-                different, places = np.unique(distances, return_inverse=True)
-                kept[of_it] = np.array([common.at(d) for d in different.tolist()])[places]
-        return found[kept]
+                different, positions = np.unique(distances, return_inverse=True)
+                meets[of_it] = np.array([common.at(d) for d in different.tolist()])[positions]
+        return found[meets]
 
     def _in_common(self, own: int, other: int) -> Common | None:
         """What sets of two shapes have in common; None where one may be of any elements."""
@@ -103,18 +103,18 @@ def begun_early(
 ) -> Iterator[tuple[int, Sync, Touched | None]]:
     """The syncs at counters of a buffer that may come before what sets these to zero, and what that
     is, if there is anything."""
-    places = [
-        (block, place, sync)
+    positions = [
+        (block, number, sync)
         for block, own in enumerate(steps)
-        for place, sync in enumerate(own.syncs)
+        for number, sync in enumerate(own.syncs)
         if sync.counter[0] == name
     ]
-    blocks = np.array([block for block, _, _ in places], np.int64)
-    syncs = np.array([place for _, place, _ in places], np.int64)
-    elements = np.array([sync.counter[1] for _, _, sync in places], np.int64)
+    blocks = np.array([block for block, _, _ in positions], np.int64)
+    syncs = np.array([number for _, number, _ in positions], np.int64)
+    elements = np.array([sync.counter[1] for _, _, sync in positions], np.int64)
     # before it arrives, a block waits for its own threads
-    arrives = np.array([sync.value is None for _, _, sync in places], np.int64)
-    begun = np.zeros(len(places), bool)
+    arrives = np.array([sync.value is None for _, _, sync in positions], np.int64)
+    begun = np.zeros(len(positions), bool)
     for block, own in enumerate(steps):
         for one in (one for one in own.touched if one.buffer == name):
             here = [e for e in np.unique(elements) if _meets(one.elements, Elements(int(e)))]
@@ -122,10 +122,10 @@ def begun_early(
             before = reach.without(block, one.arrivals)[blocks] < syncs
             before |= (blocks == block) & (one.syncs < syncs + arrives)
             for number in np.flatnonzero(of_it & ~before):
-                yield blocks[number], places[number][2], one
+                yield blocks[number], positions[number][2], one
             begun |= of_it
     for number in np.flatnonzero(~begun):
-        yield blocks[number], places[number][2], None
+        yield blocks[number], positions[number][2], None
 
 
 def _meets(one: Elements | None, other: Elements) -> bool:

@@ -1,8 +1,9 @@
-"""Which integers no two threads have alike, so that what lies there is a thread's own.
+"""Which integers differ between any two threads, so that the element at such an index belongs to
+one thread.
 
-A variable may have all of a thread's number, or a digit of it: of `row = thread / 16` and `lane =
-thread % 16` threads share each, while no two have the same `row * 16 + lane`. So it is with the
-numbers of blocks. An integer that is not understood is nobody's own.
+A variable may hold all of a thread's number, or a digit of it. Threads share each value of `row =
+thread / 16` and of `lane = thread % 16`, but no two have the same `row * 16 + lane`. The same goes
+for block numbers. An integer that is not understood belongs to no thread.
 """
 
 from __future__ import annotations
@@ -44,20 +45,22 @@ class Digit:
 
 @dataclass(frozen=True)
 class Digits:
-    """The digits that can be told from an integer, and whether it is the only one itself."""
+    """The digits that an integer determines, and whether it is itself the only one."""
 
     found: frozenset[Digit] = frozenset()
     alone: bool = False
 
-    def tell(self, number: str, many: int, first: bool = False) -> bool:
-        """Whether one of so `many` neighbours can be told from the others; 0: of any. They may be
-        those with the `first` numbers."""
-        told = {1}  # numbers of so many are told from each other, 0: all
+    def determines(self, number: str, many: int, first: bool = False) -> bool:
+        """Whether these digits distinguish each of `many` neighbours from the others (0: each of
+        any number). The neighbours may be those with the `first` numbers."""
+        known = {1}  # so many neighbours are distinguished; 0: any number
         for digit in sorted((d for d in self.found if d.number == number), key=lambda d: d.low):
-            if digit.low in told:
-                told.add(digit.high)
-        several = any(one % many == 0 or (first and one >= many) for one in told) if many else False
-        return 0 in told or several
+            if digit.low in known:
+                known.add(digit.high)
+        several = (
+            any(one % many == 0 or (first and one >= many) for one in known) if many else False
+        )
+        return 0 in known or several
 
 
 NOTHING = Digits()
@@ -75,8 +78,8 @@ class Ownership:
         self.known = {
             name: Digits(frozenset({Digit(name)}), alone=True) for name in (THREAD.name, BLOCK.name)
         }
-        #: by variables that are numbers of their own, what can be told from them
-        self.tells: dict[str, frozenset[Digit]] = {}
+        #: by variable that is a number of its own, the digits that it determines
+        self.digits_of: dict[str, frozenset[Digit]] = {}
         #: variables that are numbers
         self.numbers: dict[str, int] = {}
         #: the first and the last value that integers may have here, where conditions say so
@@ -105,11 +108,12 @@ class Ownership:
         """A loop's variable goes from a start on."""
         start = self.of(one.start)
         self.numbers.pop(one.variable, None)
-        self._be(one.variable, Digits(start.found) if self._keeps(one, start) else NOTHING)
+        self._be(one.variable, Digits(start.found) if self._steps_over(one, start) else NOTHING)
 
-    def _keeps(self, one: For, start: Digits) -> bool:
-        """Whether a loop's variable tells what its start does: its steps are as long as there are
-        starts, or each block has a part of its own, from its number times the part's length on."""
+    def _steps_over(self, one: For, start: Digits) -> bool:
+        """Whether a loop's variable determines what its start does. It does if the step is the
+        number of starts, or if each block has a part that begins at its number times the part's
+        length."""
         if start.alone:
             [digit] = start.found
             return digit.number in self.many and one.step % self._values(digit) == 0
@@ -139,18 +143,18 @@ class Ownership:
         return self.where([(Infix("<", (Name(one.variable), one.stop)), True)])
 
     def _be(self, variable: str, digits: Digits) -> None:
-        """A variable that is no digit is a number of its own, from which what it is made of can be
-        told."""
-        self.tells[variable] = frozenset()
+        """A variable that is no digit is a number of its own, which determines the digits it is
+        made of."""
+        self.digits_of[variable] = frozenset()
         if not digits.alone and digits.found:
-            self.tells[variable] = digits.found
+            self.digits_of[variable] = digits.found
             digits = Digits(frozenset({Digit(variable)}), alone=True)
         self.known[variable] = digits
 
     def inside(self, given: Mapping[str, Expr]) -> Ownership:
         """The same in a function that is called with these arguments, by its parameters."""
         inner = Ownership(self.many[THREAD.name], self.many[BLOCK.name])
-        inner.tells |= self.tells
+        inner.digits_of |= self.digits_of
         inner.known |= {name: self.of(argument) for name, argument in given.items()}
         return inner
 
@@ -184,43 +188,45 @@ class Ownership:
         self.ranges[left] = first, last
 
     def whose(self, at: Expr, blocks: int) -> Whose | None:
-        """Whose an integer is here, if no two threads of so many blocks (0: of all) have the same:
-        equal for the same threads. What is the same for all who are here may be needed to tell:
-        it is part of it then. None where threads share the integer."""
+        """The owner of an integer here, if no two threads of `blocks` blocks (0: of all) have the
+        same one; None where threads share it. Owners are equal for the same threads. Values that
+        are the same for all threads here are part of the owner if it depends on them."""
         found = self.of(at).found
         if self.many[BLOCK.name] == 1:
             blocks = 1  # which is all of them
-        if self._tells_all(found, blocks):
+        if self._determines_all(found, blocks):
             return ANYBODY
         same = {}
         for value, (first, last) in self.ranges.items():
             if first == last and (digits := self.of(value)).alone:
                 [digit] = digits.found
                 same[digit] = first
-        if not same or not self._tells_all(found | same.keys(), blocks):
+        if not same or not self._determines_all(found | same.keys(), blocks):
             return None
         return frozenset(same.items())
 
-    def _tells_all(self, found: frozenset[Digit], blocks: int) -> bool:
-        told = Digits(self._closed(found))
+    def _determines_all(self, found: frozenset[Digit], blocks: int) -> bool:
+        digits = Digits(self._closed(found))
         _, last = self.ranges.get(THREAD, (0, _ENDLESS))
         threads = min(self.many[THREAD.name], last + 1)
-        return told.tell(THREAD.name, threads, first=True) and told.tell(BLOCK.name, blocks)
+        return digits.determines(THREAD.name, threads, first=True) and digits.determines(
+            BLOCK.name, blocks
+        )
 
     def _closed(self, found: frozenset[Digit]) -> frozenset[Digit]:
-        """Digits, and what can be told from the numbers that they give as a whole."""
+        """Digits, and those that are determined by the whole numbers which they determine."""
         done: set[str] = set()
         while True:
             numbers = {digit.number for digit in found}
-            left = {number for number in numbers if self.tells.get(number)} - done
-            whole = {number for number in left if Digits(found).tell(number, 0)}
+            left = {number for number in numbers if self.digits_of.get(number)} - done
+            whole = {number for number in left if Digits(found).determines(number, 0)}
             if not whole:
                 return found
             done |= whole
-            found = found.union(*(self.tells[number] for number in whole))
+            found = found.union(*(self.digits_of[number] for number in whole))
 
     def of(self, value: Expr) -> Digits:
-        """What can be told from an integer."""
+        """The digits that an integer determines."""
         if isinstance(value, Name):
             return self.known.get(value.name, NOTHING)
         if isinstance(value, Integer):
@@ -257,7 +263,8 @@ class Ownership:
         return 1
 
     def _of_index(self, index: Index) -> Digits:
-        """That of a sum, whose terms can be told from it if each is larger than all before it."""
+        """The digits that a sum determines: those of its terms, if each is larger than all before
+        it together."""
         found, span = frozenset[Digit](), 0
         terms = sorted(index.terms, key=lambda one: abs(one[1]))
         for term, factor in terms:
@@ -285,7 +292,7 @@ def _is_minimum(value: Expr) -> TypeGuard[Apply]:
 
 
 def _changed(of: Digits, operator: str, by: int) -> Digits:
-    """What can be told from an integer and a number together."""
+    """The digits that are determined by an integer combined with a number."""
     if operator in ("+", "-") or (operator == "*" and by):
         return Digits(of.found)
     if operator not in ("/", "%") or not of.alone or by <= 0:

@@ -1,7 +1,8 @@
-"""What threads read and wrote since the last barriers that settle it, and what has to wait for it.
+"""What threads read and wrote since the last barriers, for which later accesses may have to wait.
 
-Pasts are kept by the buffer that they are of, all of shared memory as one: a kernel of an optimizer
-has hundreds of buffers with a few pasts each, and an access has to do with those of its own alone.
+Pasts are grouped by buffer, with all of shared memory as one. The kernel of an optimizer has
+hundreds of buffers with a few pasts each, and an access conflicts only with those of its own
+buffer.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ Pasts = Mapping[Past, None]
 
 @dataclass(frozen=True)
 class Pending:
-    """Pasts by buffer, '' for shared memory; none has no pasts. Equal and hashed by all of them in
-    their order, which is worked out once: a walk asks at every statement with others inside."""
+    """Pasts by buffer, '' for shared memory; buffers without pasts are absent. Equality and hash
+    are those of all pasts in order. The hash is computed once: a walk needs it at every statement
+    that has others inside."""
 
     of: Mapping[str, Pasts]
 
@@ -101,7 +103,7 @@ class Pending:
         )
 
     def changed(self, new: Callable[[Past], Past | None]) -> Pending:
-        """With other pasts in the place of those that there are, or with none."""
+        """With other pasts instead of the present ones, or with none."""
         of: dict[str, dict[Past, None]] = {}
         for past in self:
             if (found := new(past)) is not None:

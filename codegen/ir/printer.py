@@ -131,24 +131,24 @@ def _array(one: Array) -> str:
 
 
 def _shared(one: Shared) -> str:
-    place = infix("+", SHARED, one.offset) if one.offset else SHARED
+    pointer = infix("+", SHARED, one.offset) if one.offset else SHARED
     bytes_ = one.type is Raw.BYTE  # as which the kernel declares all of it
-    value = place if bytes_ else Pointer(one.type, place)
+    value = pointer if bytes_ else Pointer(one.type, pointer)
     return _let(Let(PointerTo(one.type), one.name, value, one.changes))
 
 
 def _store(one: Store) -> str:
     if one.blocks > 1:
-        place = infix("+", Name(one.buffer), one.address)
-        return f"{called(STORE_ALL, (one.blocks,), spell(place), spell(one.value))};"
+        pointer = infix("+", Name(one.buffer), one.address)
+        return f"{called(STORE_ALL, (one.blocks,), spell(pointer), spell(one.value))};"
     return f"{one.buffer}[{spell(one.address)}] = {spell(one.value)};"
 
 
 def _store_vector(one: StoreVector) -> str:
-    place = f"{one.buffer} + {spell(one.address)}"
-    store = called(STORE_VECTOR, (), place, one.values)
+    pointer = f"{one.buffer} + {spell(one.address)}"
+    store = called(STORE_VECTOR, (), pointer, one.values)
     if one.blocks > 1:
-        store = called(STORE_VECTOR_ALL, (one.blocks,), place, one.values)
+        store = called(STORE_VECTOR_ALL, (one.blocks,), pointer, one.values)
     return f"if ({spell(one.condition)}) {store};" if one.condition else f"{store};"
 
 

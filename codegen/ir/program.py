@@ -99,7 +99,7 @@ class Program:
         elif isinstance(one, StoreVector):
             yield Accessed(one.buffer, one.address, self.widths.get(one.values, 1), writes=True)
         elif isinstance(one, Call):
-            yield from self._handed(one)
+            yield from self._arguments(one)
 
     def reads(self, nodes: Iterable[Any]) -> Iterator[Accessed]:
         """What expressions read."""
@@ -110,10 +110,10 @@ class Program:
                 for name in names(part.buffer):
                     yield Accessed(name, None if whole else part.at, width)
             elif isinstance(part, Apply) and part.intrinsic.through is not None:
-                yield from self._handed(part)
+                yield from self._arguments(part)
 
-    def _handed(self, call: Call | Apply) -> Iterator[Accessed]:
-        """Memory that a function is handed: any of it."""
+    def _arguments(self, call: Call | Apply) -> Iterator[Accessed]:
+        """Accesses of a function to memory passed to it: to any of it."""
         for number, argument in enumerate(call.arguments):
             steps = call.intrinsic.steps if number == call.intrinsic.through else ()
             writes = any(isinstance(step, Step) and step.writes for step in steps)

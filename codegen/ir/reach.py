@@ -1,8 +1,8 @@
-"""How far blocks can come that wait for each other by counters, while one of them stands still.
+"""How far blocks that wait for each other by counters can get while one of them is stopped.
 
-Counters only go up, so it does not matter in which order blocks go on: as long as any can, all come
-to the same places in the end. So what a block does happens before what another one does, in every
-execution of a launch, if the other one does not come there while the first stands still before it.
+Counters only go up, so the order in which blocks go on does not matter: as long as any block can go
+on, all reach the same statements in the end. So block A does something before block B does another
+thing, in every execution of a launch, if B does not get there while A is stopped before it.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class Reach:
 
     def stuck(self) -> Stuck | None:
         """The first block that waits for ever."""
-        run = _Run(self, held=-1)
+        run = _Run(self, stopped=-1)
         run.go_on()
-        for block, place in enumerate(run.places):
-            if place < len(self.syncs[block]):
-                counter, _ = self.syncs[block][place]
-                return Stuck(block, self.blocks[block][place], run.counts[counter])
+        for block, at in enumerate(run.at):
+            if at < len(self.syncs[block]):
+                counter, _ = self.syncs[block][at]
+                return Stuck(block, self.blocks[block][at], run.counts[counter])
         return None
 
     def without(self, block: int, arrivals: int) -> np.ndarray:
         """By block, how many syncs it has done while one block has arrived so often, and stands
         still before it arrives again."""
         if block not in self._known:
-            run = _Run(self, held=block)
+            run = _Run(self, stopped=block)
             known = [run.go_on()]
             while run.arrive():
                 known.append(run.go_on())
@@ -74,11 +74,11 @@ class Reach:
 
 
 class _Run:
-    """A launch in which a block is `held` before each time that it arrives."""
+    """A launch in which a block is `stopped` before each time that it arrives."""
 
-    def __init__(self, reach: Reach, held: int):
-        self.syncs, self.held = reach.syncs, held
-        self.places = [0] * len(self.syncs)
+    def __init__(self, reach: Reach, stopped: int):
+        self.syncs, self.stopped = reach.syncs, stopped
+        self.at = [0] * len(self.syncs)
         self.counts = [0] * reach.counters
         #: by counter, the values that blocks wait for, the least first
         self.waiting: list[list[tuple[int, int]]] = [[] for _ in range(reach.counters)]
@@ -88,31 +88,31 @@ class _Run:
         """Has all blocks go on as far as they come, and says how far that is."""
         while self.ready:
             self._run(self.ready.popleft())
-        return np.array(self.places, np.int32)
+        return np.array(self.at, np.int32)
 
     def arrive(self) -> bool:
         """Has the block that is held arrive; False if it does not stand before that."""
-        syncs, place = self.syncs[self.held], self.places[self.held]
-        if place == len(syncs) or syncs[place][1] is not None:
+        syncs, at = self.syncs[self.stopped], self.at[self.stopped]
+        if at == len(syncs) or syncs[at][1] is not None:
             return False
-        self._count(syncs[place][0])
-        self.places[self.held] += 1
-        self.ready.append(self.held)
+        self._count(syncs[at][0])
+        self.at[self.stopped] += 1
+        self.ready.append(self.stopped)
         return True
 
     def _run(self, block: int) -> None:
-        syncs, place = self.syncs[block], self.places[block]
-        while place < len(syncs):
-            counter, value = syncs[place]
+        syncs, at = self.syncs[block], self.at[block]
+        while at < len(syncs):
+            counter, value = syncs[at]
             if value is None:
-                if block == self.held:
+                if block == self.stopped:
                     break
                 self._count(counter)
             elif self.counts[counter] < value:
                 heappush(self.waiting[counter], (value, block))
                 break
-            place += 1
-        self.places[block] = place
+            at += 1
+        self.at[block] = at
 
     def _count(self, counter: int) -> None:
         self.counts[counter] += 1

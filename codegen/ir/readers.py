@@ -17,7 +17,7 @@ from fusionstitch.codegen.ir.walk import parts
 
 def read_in(kernel: Lowered) -> set[str]:
     """The names through which a kernel reads, its functions' parameters among them. One that is
-    handed to a function is read if its parameter is."""
+    passed to a function is read if its parameter is."""
     functions = {function.name: function for function in kernel.functions}
     known: dict[str, set[str]] = {}
     found = set(_names(kernel.body, functions, known))

@@ -107,7 +107,7 @@ def _infix(one: Infix) -> tuple[str, int]:
     return f" {one.operator} ".join(texts), binds
 
 
-def _place(index: Index) -> tuple[str, int]:
+def _index(index: Index) -> tuple[str, int]:
     if len(index.terms) + bool(index.const) > 1:
         return render(index), _BINDS["+"]
     if index.terms and abs(index.terms[0][1]) != 1:
@@ -150,7 +150,7 @@ def _is_zero(at: Expr) -> bool:
 _SPELLINGS: Mapping[type, Callable[[Any], tuple[str, int]]] = {
     Name: lambda one: (one.name, _ATOM),
     Number: _number,
-    Integer: lambda one: _place(one.index),
+    Integer: lambda one: _index(one.index),
     Named: lambda one: ("".join(one.parts), _BINDS["+"]),
     Element: lambda one: (f"{spell(one.array)}[{spell(one.at)}]", _ATOM),
     Load: lambda one: (f"{spell(one.buffer)}[{spell(one.at)}]", _ATOM),

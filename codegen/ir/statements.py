@@ -107,7 +107,7 @@ class StoreVector:
 
 @dataclass(frozen=True)
 class Fill:
-    """Elements 0 to `size` of an array of this thread get `value`, which may read `i`, the place in
+    """Elements 0 to `size` of an array of this thread get `value`, which may read `i`, the index in
     the array."""
 
     array: Used
@@ -135,7 +135,8 @@ class Invoke:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A wait for all threads of a scope; `threads` are those of a team, `why` is said beside it."""
+    """A wait for all threads of a scope; `threads` are those of a team, `why` is printed as its
+    comment."""
 
     scope: Scope
     threads: int = 0

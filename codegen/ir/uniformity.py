@@ -94,8 +94,8 @@ _TOGETHER = {
 
 
 class Agreement:
-    """What is known of the variables of a kernel, or of a function of its own, on the way through
-    its statements. Values are looked into when a condition asks for them: few do."""
+    """What is known of the variables of a kernel, or of one of its functions, while its statements
+    are walked. A value is examined only when a condition needs it: few do."""
 
     def __init__(self, known: dict[str, Alike] | None = None):
         self._known = {**NUMBERS, **(known or {})}
@@ -167,7 +167,7 @@ class Agreement:
         found = self._known.get(name)
         if found is not None:
             return found
-        self._known[name] = SAME  # while it is asked for: a value may be made of the one before
+        self._known[name] = SAME  # while it is computed: a value may be made of the one before
         first, *others = self._given.get(name) or [(Number("0"), SAME)]
         found = self.alike(first[0])  # a number of threads stays one
         if others or first[1] != SAME:
@@ -196,6 +196,6 @@ class Agreement:
         return joined
 
 
-def agrees(own: int, wanted: int) -> bool:
-    """Whether what is the same for each `own` neighbours is so for each `wanted` (0: for all)."""
-    return own == 0 if wanted == 0 else own % wanted == 0
+def agrees(own: int, needed: int) -> bool:
+    """Whether what is the same for each `own` neighbours is so for each `needed` (0: for all)."""
+    return own == 0 if needed == 0 else own % needed == 0

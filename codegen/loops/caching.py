@@ -1,7 +1,7 @@
 """Cached values: expensive elementwise ops that several loops of a group would compute again.
 
 Such an op becomes an optional stage of the group (an `S` schedule of the paper's templates): its
-value is kept in registers or shared memory, and a reader that cannot reach it still recomputes it.
+value stays in registers or shared memory. A reader that cannot access it there recomputes it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _cache_in(
         if not (expensive(op) and kind_of(op.opcode) is Kind.ELEMENTWISE):
             continue
         readers = [s for s in group.stages if op_id in s.inlined]
-        if not _worth_keeping(op, readers, group):
+        if not _is_worth_keeping(op, readers, group):
             continue
         own = next((s for s in group.stages if s.op is op), None)
         stage = own or new_stage(op, number, optional=True)
@@ -59,7 +59,7 @@ def retrace(readers: Iterable[Stage], whole: Mapping[int, Stage]) -> None:
         trace(reader, {i: s for i, s in whole.items() if s is not reader})
 
 
-def _worth_keeping(op: Op, readers: list[Stage], group: Group) -> bool:
+def _is_worth_keeping(op: Op, readers: list[Stage], group: Group) -> bool:
     """Read by several loops, or by a dot that would compute each element many times."""
     if len(readers) > 1:
         return True

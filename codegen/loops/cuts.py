@@ -1,8 +1,8 @@
 """Cuts: outputs that are a slice of a value, stored by the loop that computes the value.
 
-A loop of the slice's own would find the value in memory only: all of it would pass through shared
-memory, or through scratch after a grid barrier, for the sake of its part. The loop that has the
-value instead stores those elements that lie in the slice, at their places there.
+A separate loop for the slice would have to read the value from memory. All of the value would pass
+through shared memory, or through scratch after a grid barrier, for the sake of a part. Instead the
+loop that computes the value stores the elements that lie in the slice, at their indices there.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 
-#: Outputs that are cut from one value: each of its elements asks for every one of them whether it
-#: is part of it.
+#: Most outputs that are cut from one value: each of its elements is checked against every one of
+#: them.
 MOST_CUTS = 4
 
 
@@ -31,7 +31,7 @@ class Cut:
     output: Op
     ops: tuple[Op, ...]
 
-    def place(self, index: Indices, value: Op) -> tuple[Index, tuple[Guard, ...]]:
+    def address(self, index: Indices, value: Op) -> tuple[Index, tuple[Guard, ...]]:
         """The address in the output of element `index` of the `value`, if the guards hold; else it
         is none of the output's."""
         guards: list[Guard] = []
@@ -46,10 +46,10 @@ def find_cuts(
 ) -> dict[int, tuple[Cut, ...]]:
     """The outputs to store so, by the id of the value that they are part of.
 
-    That value is one of those `stored`, which are computed once; or it stands on one of no fewer
-    elements, and all of it is computed anyway (another output, or `swept` by another loop) or in a
-    few instructions. Any other slice is a small loop that needs its own elements alone; so are the
-    parts of a value in many.
+    That value is one of those `stored`, which are computed once. Or it is computed from one of no
+    fewer elements, and either all of it is computed anyway (another output, or `swept` by another
+    loop) or it takes a few instructions. Any other slice gets a small loop that computes its own
+    elements alone, and so do the parts of a value that is cut into many.
     """
     found: dict[int, tuple[Cut, ...]] = {}
     outputs = dict.fromkeys(graph.root.operands)
@@ -104,7 +104,7 @@ def _stands_on(value: Op, stored: Container[int]) -> tuple[bool, bool]:
 
 
 def _sliced(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:
-    place: list[Index] = []
+    moved: list[Index] = []
     guards: list[Guard] = []
     for i, n, start, stride in zip(
         index, op.dims, op.attrs["start"], op.attrs["stride"], strict=True
@@ -113,8 +113,8 @@ def _sliced(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:
             guards.append(within(i, start, start + n))
         else:
             guards.append(Guard(i - start, 0, (n - 1) * stride + 1, stride))
-        place.append((i - start) // stride if n > 1 else Index())
-    return tuple(place), guards
+        moved.append((i - start) // stride if n > 1 else Index())
+    return tuple(moved), guards
 
 
 def _regrouped(op: Op, index: Indices) -> tuple[Indices, list[Guard]]:

@@ -53,10 +53,10 @@ class Digits:
         """Binds the axes along the rows."""
         self.bind(self.nest.inner, column)
 
-    def bind(self, leaves: Sequence[int], place: Index) -> None:
+    def bind(self, leaves: Sequence[int], indices: Index) -> None:
         """Binds atomic axes to the digits of one number."""
         extents = [self.axes.extent(leaf) for leaf in leaves]
-        self.of.update(zip(leaves, delinearize(place, extents), strict=True))
+        self.of.update(zip(leaves, delinearize(indices, extents), strict=True))
 
     def index(self, stage: Stage) -> Indices:
         """Where in a stage's value this is."""
@@ -66,7 +66,7 @@ class Digits:
         """Where among the elements that a stage sums over this is."""
         return self._numbers(self.axes.inner[stage.number])
 
-    def place(self, stage: Stage) -> tuple[Indices, Indices]:
+    def indices(self, stage: Stage) -> tuple[Indices, Indices]:
         """Both of them."""
         return self.index(stage), self.inner(stage)
 

@@ -19,8 +19,8 @@ from fusionstitch.costmodel.devices import Device
 
 #: Threads a tile can count on while no schedule has set the size of its block.
 BLOCK_THREADS = 512
-#: Neighbouring elements a block should read together: a line of memory, or a sector of it where
-#: lines would leave most of the device idle and what is read is likely to be in L2.
+#: Neighboring elements that a block should read together: a line of memory. It is only a sector
+#: where lines would leave most of the device idle and what is read is likely to be in L2.
 COALESCED, SECTOR = 32, 8
 #: Columns that a block sums down its rows in registers: fewer would leave lanes of a warp idle,
 #: more would not fit.
@@ -57,7 +57,7 @@ class Spread:
 
     axes: GroupAxes
     grid: tuple[int, ...]
-    held: tuple[int, int] | None = None
+    dot_axes: tuple[int, int] | None = None
     streamed: bool = False
 
 
@@ -65,8 +65,8 @@ class Spread:
 class Group:
     """Stages in topological order, their axes, and the axes spread over blocks.
 
-    Axes are worked out when they are first asked for: most groups are only tried. `leading` are
-    those of the first stages, where they are known already.
+    Axes are computed when they are first needed: most groups are only tried. `leading` are those of
+    the first stages, where they are known already.
     """
 
     stages: tuple[Stage, ...]
@@ -85,24 +85,24 @@ class Group:
         if left.stages[0].op.id > right.stages[0].op.id:
             left, right = right, left
         found = Group.of((*left.stages, *right.stages), left.device)
-        behind = left.stages[-1].op.id < right.stages[0].op.id
-        return replace(found, leading=left._known_axes) if behind else found
+        follows = left.stages[-1].op.id < right.stages[0].op.id
+        return replace(found, leading=left._known_axes) if follows else found
 
     def spread_so(
         self,
         axes: GroupAxes,
         grid: Iterable[int],
-        held: tuple[int, int] | None = None,
+        dot_axes: tuple[int, int] | None = None,
         streamed: bool = False,
     ) -> Group:
         """The same stages with the axes of `grid` spread over blocks, and those left inside."""
-        spread = Spread(axes, tuple(grid), held, streamed)
+        spread = Spread(axes, tuple(grid), dot_axes, streamed)
         return replace(self, spread=spread, leading=None)
 
     @property
-    def held(self) -> tuple[int, int] | None:
+    def dot_axes(self) -> tuple[int, int] | None:
         """The rows and the columns of a lone dot's tile, if it has one."""
-        return self.spread.held if self.spread else None
+        return self.spread.dot_axes if self.spread else None
 
     @property
     def streamed(self) -> bool:
@@ -183,9 +183,9 @@ class Group:
         return grid
 
     def _columns_inside(self, grid: list[int]) -> list[int]:
-        """With column sums inside, the axes left of their columns if those fill the share of the
-        device that is theirs: a block then reads whole rows, and its threads carry the sums of
-        their columns down them."""
+        """If the group has column sums, the grid without their columns, if that fills the group's
+        share of the device. A block then reads whole rows, and its threads carry the sums of their
+        columns from row to row."""
         sums = [s for s in self.stages if s.in_columns]
         columns = {frozenset(self._columns(s)) for s in sums}
         if len(columns) != 1:
@@ -211,8 +211,8 @@ class Group:
     def _columns(self, stage: Stage) -> list[int]:
         """The axes of the dims that a reduction keeps after the last it sums over."""
         dims, summed = stage.op.operands[0].dims, max(stage.op.attrs["dimensions"])
-        kept = self.axes.dims[stage.number]
-        chains = kept[len(kept) - (len(dims) - 1 - summed) :]
+        kept_dims = self.axes.dims[stage.number]
+        chains = kept_dims[len(kept_dims) - (len(dims) - 1 - summed) :]
         return [x for a in chains for x in self.axes.set.leaves(a) if self.axes.extent(x) != 1]
 
     @property

@@ -28,7 +28,7 @@ MOST_STAGES = 64
 def form_groups(
     stages: Sequence[Stage], device: Device, merge: bool = True, stream: Stream = NOTHING
 ) -> list[Group]:
-    """The groups of a region's stages, greedily merged unless told not to, in topological order."""
+    """The groups of a region's stages, greedily merged if `merge`, in topological order."""
     return _Merger(stages, device, stream).run(merge)
 
 
@@ -80,8 +80,8 @@ class _Merger:
         sms = self.device.sm_count
         read = {self.group_of[producer] for producer, _ in stage.reads}
         few = [g for g in read if g.tiles < sms and _loops(g)]
-        behind = functools.reduce(operator.or_, (self.above[g] for g in few), 0)
-        last = {g for g in few if not self.bits[g] & behind}
+        ancestors = functools.reduce(operator.or_, (self.above[g] for g in few), 0)
+        last = {g for g in few if not self.bits[g] & ancestors}
         if len(last) < 2:
             return set()
         together = sum(_loops(g) for g in last)
@@ -178,27 +178,27 @@ class _Merger:
 
 def _parted(left: Group, right: Group) -> bool:
     """Whether `right` adds up sums of columns that `left` has spread over its share of the blocks:
-    in one group the columns would take the place of the parts."""
+    in one group the columns would replace the parts as the grid."""
     spread = {s for s in left.stages if s.share is not None}
     return bool(spread) and any(p in spread for stage in right.stages for p, _ in stage.reads)
 
 
 def _strangers(left: Group, right: Group) -> bool:
-    """Whether a dot that deserves tiles of its own and another reduction with results of the same
-    dims would meet in one loop, where neither depends on the other: what the reduction sums over
-    would take the place of the dot's columns, and leave most of its threads idle."""
+    """Whether a dot that should have tiles of its own would share a loop with an independent
+    reduction whose results have the same dims. The dims that the reduction sums over would replace
+    the dot's columns, and leave most of its threads idle."""
     both = [s for s in (*left.stages, *right.stages) if s.is_reduction]
     dots = [s for s in both if s.op.opcode == "dot" and s.visits >= TILED_WORK]
     reductions = [s for s in both if s.op.opcode != "dot"]
     if not (dots and reductions):
         return False
     stages = sorted((*left.stages, *right.stages), key=lambda s: s.number)
-    behind: dict[Stage, set[Stage]] = {}
+    ancestors: dict[Stage, set[Stage]] = {}
     for stage in stages:
-        read = [p for p, _ in stage.reads if p in behind]
-        behind[stage] = set(read).union(*(behind[p] for p in read))
+        read = [p for p, _ in stage.reads if p in ancestors]
+        ancestors[stage] = set(read).union(*(ancestors[p] for p in read))
     return any(
-        dot not in behind[other] and other not in behind[dot] and dot.op.dims == other.op.dims
+        dot not in ancestors[other] and other not in ancestors[dot] and dot.op.dims == other.op.dims
         for dot in dots
         for other in reductions
     )

@@ -6,34 +6,34 @@ from fusionstitch.codegen.rewrite.extents import needs_stage
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph
 
-#: Places read from arrays at places that are read themselves. Each makes the next one's index.
-MOST_PLACES = 48
+#: Most nested reads of an index from an array at an index that is read itself.
+MOST_NESTED = 48
 #: Ops that read one of several operands, each in a block of its own in the one before. Compilers
 #: take 256 blocks in each other, and loops need some.
 MOST_BRANCHES = 200
 _BRANCHES = frozenset({"pad", "concatenate", "dynamic-update-slice"})
 #: Operands after which those of an op that say where it reads or writes begin.
-_BEHIND = {"gather": 1, "dynamic-slice": 1, "dynamic-update-slice": 2}
+_FIRST_INDEX = {"gather": 1, "dynamic-slice": 1, "dynamic-update-slice": 2}
 
 
 def check_nesting(graph: Graph) -> None:
     """Raises CodegenError if indices or blocks of the text would be nested too deeply."""
-    places: dict[int, int] = {}
+    depths: dict[int, int] = {}
     branches: dict[int, int] = {}
     for op in graph.ops[:-1]:
-        behind = _BEHIND.get(op.opcode, len(op.operands))
+        first_index = _FIRST_INDEX.get(op.opcode, len(op.operands))
         fresh = not op.operands or needs_stage(op)
-        places[op.id] = (
+        depths[op.id] = (
             0
             if fresh
-            else max(places[o.id] + (number >= behind) for number, o in enumerate(op.operands))
+            else max(depths[o.id] + (number >= first_index) for number, o in enumerate(op.operands))
         )
         own = op.opcode in _BRANCHES
         branches[op.id] = 0 if fresh else own + max(branches[o.id] for o in op.operands)
-        if places[op.id] > MOST_PLACES:
+        if depths[op.id] > MOST_NESTED:
             raise CodegenError(
                 f"{op.name} reads where values say that are read so themselves, and so on more than"
-                f" {MOST_PLACES} times: split it."
+                f" {MOST_NESTED} times: split it."
             )
         if branches[op.id] > MOST_BRANCHES:
             raise CodegenError(

@@ -1,9 +1,10 @@
 """Nests: the parallel loops inside a block, each a loop over rows with sweeps along each row.
 
-Stages with the same rows and the same inner axes share a nest (warp composition): a reduction's
+Stages with the same rows and the same inner axes share a nest (warp composition). A reduction's
 result stays in the registers of the team of threads that owns the row, and the next sweep uses it.
-A reduction over the rows themselves joins too: each thread carries the sums of its columns from row
-to row. Different nests pass values through shared memory after a barrier (block composition).
+A reduction over the rows themselves may join the nest: each thread carries the sums of its columns
+from row to row. Different nests pass values through shared memory after a barrier (block
+composition).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from fusionstitch.hlo.graph import Op
 CACHE_STEPS = 32
 
 
-class Place(enum.Enum):
-    """Where in a nest a stage is computed."""
+class Role(enum.Enum):
+    """How a stage is computed in its nest."""
 
     REDUCE = "reduce"  # accumulated along a sweep, its result known to the row's whole team
     SWEEP = "sweep"  # one element per step of a sweep
@@ -44,12 +45,12 @@ class Nest:
     inner: tuple[int, ...]
     stages: tuple[Stage, ...] = ()
     level: Mapping[Stage, int] = field(default_factory=dict)
-    place: Mapping[Stage, Place] = field(default_factory=dict)
+    role: Mapping[Stage, Role] = field(default_factory=dict)
 
-    def followed_by(self, stage: Stage, level: int, place: Place) -> Nest:
+    def followed_by(self, stage: Stage, level: int, role: Role) -> Nest:
         """The nest with one more stage."""
-        levels, places = {**self.level, stage: level}, {**self.place, stage: place}
-        return Nest(self.rows, self.inner, (*self.stages, stage), levels, places)
+        levels, roles = {**self.level, stage: level}, {**self.role, stage: role}
+        return Nest(self.rows, self.inner, (*self.stages, stage), levels, roles)
 
     @property
     def levels(self) -> int:
@@ -58,18 +59,18 @@ class Nest:
     def at(self, level: int) -> list[Stage]:
         return [s for s in self.stages if self.level[s] == level]
 
-    def placed(self, place: Place) -> list[Stage]:
-        return [s for s in self.stages if self.place[s] is place]
+    def with_role(self, role: Role) -> list[Stage]:
+        return [s for s in self.stages if self.role[s] is role]
 
     @property
     def carries(self) -> bool:
         """Whether threads carry sums of columns from row to row."""
-        return bool(self.placed(Place.CARRY))
+        return bool(self.with_role(Role.CARRY))
 
     @property
     def products(self) -> list[Stage]:
         """The dots whose results are the elements of the rows, held in registers."""
-        return [s for s in self.stages if s.is_reduction and self.place[s] is Place.SWEEP]
+        return [s for s in self.stages if s.is_reduction and self.role[s] is Role.SWEEP]
 
     @property
     def in_order(self) -> bool:
@@ -80,7 +81,7 @@ class Nest:
     @property
     def tiled(self) -> bool:
         """Whether the nest needs a register tile (codegen/dots/tile.py)."""
-        return bool(self.products) or Place.DOT in self.place.values()
+        return bool(self.products) or Role.DOT in self.role.values()
 
 
 def form_nests(group: Group, tiled: bool = True) -> list[Nest]:
@@ -100,19 +101,19 @@ def form_nests(group: Group, tiled: bool = True) -> list[Nest]:
                 break
         else:
             nest = new_nest(group, stage, tiled)
-            level_place = join(group, nest, stage, tiled)
-            if level_place is None:
+            level_role = join(group, nest, stage, tiled)
+            if level_role is None:
                 raise CodegenError(f"{stage.op.name} does not fit the rows that its group walks.")
             home[stage] = len(nests)
-            nests.append(nest.followed_by(stage, *level_place))
+            nests.append(nest.followed_by(stage, *level_role))
     return nests
 
 
 def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
     """The rows and inner axes of a loop that begins with `stage`, which is not in it yet."""
     own = tuple(group.in_block(stage))
-    if group.held is not None:
-        row, column = group.held
+    if group.dot_axes is not None:
+        row, column = group.dot_axes
         return Nest((row,), (column,))
     if tiled and (shape := shape_of_reader(group, stage)) is not None:
         return Nest(*shape)
@@ -129,8 +130,8 @@ def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
     return Nest(own, ())
 
 
-def join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Place] | None:
-    """The level and place of `stage` in `nest`, or None if it needs another loop."""
+def join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Role] | None:
+    """The level and role of `stage` in `nest`, or None if it needs another loop."""
     own = tuple(group.in_block(stage))
     ordered = any(in_order(s.op) for s in nest.stages)
     if nest.stages and stage.is_reduction and in_order(stage.op) != ordered:
@@ -138,45 +139,45 @@ def join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Plac
     if stage.is_reduction:
         summed = tuple(group.axes.inner_leaves(stage))
         if (own, summed) == (nest.rows, nest.inner):
-            place = Place.REDUCE
+            role = Role.REDUCE
         elif (summed, own) == (nest.rows, nest.inner) and _carries(group, stage):
             if nest.tiled:
                 return None
-            place = Place.CARRY
-        elif nest.placed(Place.CARRY):
+            role = Role.CARRY
+        elif nest.with_role(Role.CARRY):
             return None
         elif tiled and gives_elements(group, nest.rows, nest.inner, stage):
-            place = Place.SWEEP
+            role = Role.SWEEP
         elif tiled and _adds_results(group, nest, stage):
-            place = Place.DOT
+            role = Role.DOT
         else:
             return None
     elif own == nest.rows and nest.inner:
-        place = Place.ROW
+        role = Role.ROW
     elif _beside(group, nest, own):
-        place = Place.RESULT
+        role = Role.RESULT
     elif sorted(own) == sorted(nest.rows + nest.inner):
-        place = Place.SWEEP
+        role = Role.SWEEP
     else:
         return None
     level = 0
-    if place is Place.RESULT:  # it has a place once one of those dots is summed
+    if role is Role.RESULT:  # it is computed once one of those dots is summed
         level = 1 + min(nest.level[dot] for dot in _beside(group, nest, own))
     for number, (producer, _) in enumerate(stage.reads):
         if producer not in nest.level:
             continue
         if not set(group.in_block(producer)) <= group.axes.carried[stage.number, number]:
             return None
-        made = nest.place[producer]
-        if made is Place.SWEEP and place in (Place.ROW, Place.RESULT):
+        made = nest.role[producer]
+        if made is Role.SWEEP and role in (Role.ROW, Role.RESULT):
             return None
-        if made is Place.CARRY:
+        if made is Role.CARRY:
             return None
-        if made in (Place.DOT, Place.RESULT) and place is not Place.RESULT:
+        if made in (Role.DOT, Role.RESULT) and role is not Role.RESULT:
             return None
-        finished = made in (Place.REDUCE, Place.DOT)  # its sweep must be over
+        finished = made in (Role.REDUCE, Role.DOT)  # its sweep must be over
         level = max(level, nest.level[producer] + (1 if finished else 0))
-    return level, place
+    return level, role
 
 
 def result_axes(group: Group, nest: Nest, stage: Stage) -> list[int]:
@@ -206,4 +207,4 @@ def _adds_results(group: Group, nest: Nest, stage: Stage) -> bool:
 
 def _beside(group: Group, nest: Nest, own: tuple[int, ...]) -> list[Stage]:
     """The dots along the columns that have results of these axes."""
-    return [s for s in nest.placed(Place.DOT) if sorted(group.in_block(s)) == sorted(own)]
+    return [s for s in nest.with_role(Role.DOT) if sorted(group.in_block(s)) == sorted(own)]

@@ -22,9 +22,9 @@ from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 DOT_REPEATS = 32
 #: Operations per element from which a value read by several stages is computed once.
 RECOMPUTE_LIMIT = 64
-#: Places at which a stage may compute inlined values again, each op at each index but its first:
-#: values that are taken from two places of others, level by level (a scan as a tree), double with
-#: each level.
+#: Most indices at which a stage may recompute inlined values, each op at each index but its first.
+#: Values that read two elements of others, level by level (a scan as a tree), double with each
+#: level.
 MOST_AGAIN = 1 << 11
 #: Rows for which a streamed dot computes an element of an operand once.
 BLOCK_ROWS = 128
@@ -51,22 +51,20 @@ class Synchronisation:
 
 @dataclass(frozen=True)
 class Again:
-    """An elementwise value that is read at several places, or computed once.
+    """An elementwise value that is read at several indices, or computed once.
 
-    Attributes:
-        op: the value
-        cost: operations that computing an element takes, with what it is made of
-        places: at how many places an element is read
+    Attributes: op: the value cost: operations to compute an element, including what it is made of
+    reads: at how many indices an element is read
     """
 
     op: Op
     cost: float
-    places: float
+    reads: float
 
     @property
     def spared(self) -> float:
         """Operations that computing it once spares."""
-        return self.cost * self.op.shape.size * max(0.0, self.places - 1)
+        return self.cost * self.op.shape.size * max(0.0, self.reads - 1)
 
 
 #: More than any threshold. What reads a value twice doubles its effort, op after op.
@@ -83,9 +81,10 @@ def materialized(
     """Ids of the ops that are computed once: reductions, dots, and elementwise values too costly to
     compute again for each of several stages, or for each column of a dot. What lies between the
     dots of a stream is computed once anyway. Where threads may wait for each other once more
-    (`synchronisation`), also values that are read at several places, where that takes longer; with
-    `spread` an element counts as read at each place that it is broadcast to, with `short` also
-    where that makes text alone, as in each piece of what it is a part of."""
+    (`synchronisation`), also values that are read at several indices, where recomputing them takes
+    longer. With `spread` an element counts as read at each index that it is broadcast to. With
+    `short` also values whose recomputation only makes code longer, as in each piece of what they
+    are a part of."""
     readers = reading_stages(graph)
     outputs = {o.id for o in graph.root.operands}
     dear = {op.id for op in graph.ops if op.opcode == "dot" or annotations_of(op).matches}
@@ -128,7 +127,7 @@ def materialized(
 
 
 def _too_often(values: float, reads: Sequence[float]) -> bool:
-    """Whether a value, which is computed with so many, would be at too many places."""
+    """Whether a value, which is computed with so many, would be computed at too many indices."""
     return sum(reads) > 1 and values * sum(reads) > MOST_AGAIN
 
 
@@ -144,9 +143,9 @@ def again(graph: Graph, stored: Container[int]) -> list[Again]:
         if needs_stage(op) or not _is_elementwise(op):
             continue
         stages = len(readers[op.id]) + (op.id in outputs)
-        places = max(float(stages), sum(_reads(graph, op, spread=True)))
-        if places > 1 or op.id in stored:
-            found.append(Again(op, cost[op.id], places))
+        reads = max(float(stages), sum(_reads(graph, op, spread=True)))
+        if reads > 1 or op.id in stored:
+            found.append(Again(op, cost[op.id], reads))
     return found
 
 
@@ -167,15 +166,15 @@ def _summed(
 
 
 def _reads(graph: Graph, op: Op, spread: bool = False) -> list[float]:
-    """The shares of a value that elementwise ops and sums read, of each place it was moved to. One
-    that is broadcast counts once, as if threads took it from place to place, or `spread` as often
-    as it is larger."""
-    found, wanted = dict[int, float](), [op]
-    while wanted:
-        one = wanted.pop()
+    """The shares of a value that elementwise ops and sums read, for each index map to it. A
+    broadcast counts once, as if threads reused the value, or with `spread` as often as it is
+    larger."""
+    found, todo = dict[int, float](), [op]
+    while todo:
+        one = todo.pop()
         for user in graph.users[one.id]:
             if kind_of(user.opcode) is Kind.MOVEMENT:
-                wanted.append(user)
+                todo.append(user)
             else:
                 share = one.shape.size / max(1, op.shape.size)
                 found[one.id] = share if spread else min(1.0, share)

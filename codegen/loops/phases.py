@@ -1,9 +1,9 @@
 """Phases: groups in an order of grid barriers.
 
-A group comes after what it reads. Those that no other one reads, such as the gradients and the
-updates of a training step, come last, all together: in the phases of a chain, which wait for each
-other, they would take their time one by one. What overwrites an input then comes after whatever
-else reads it; written before, the result could not be in the input's buffer, and XLA would copy it
+A group comes after what it reads. Groups that no other one reads, such as the gradients and the
+updates of a training step, come last, all together. In the phases of a chain, which wait for each
+other, they would take their time one by one. What overwrites an input then comes after all else
+that reads it. Written earlier, the result could not be in the input's buffer, and XLA would copy it
 there.
 """
 

@@ -1,8 +1,8 @@
 """Pieces: outputs that are joined from several values, each stored by the loop that computes it.
 
-A loop over the whole of a concatenate asks at each element which of its operands that is of, and
-threads side by side compute one after the other what belongs to each. A loop over the elements of
-its operands has them all at once, and what they have in common once:
+A loop over the whole of a concatenate checks at each element which operand it comes from, and
+neighboring threads compute the operands one after the other. A loop over the elements of the
+operands computes all of them at once, and what they have in common once:
 
     out = stack([sin(a * x), cos(a * x)], -1)     one loop over x, two stores
 """
@@ -29,7 +29,7 @@ class Piece:
     axis: int
     start: int
 
-    def place(self, index: Indices, value: Op) -> tuple[Index, tuple[Guard, ...]]:
+    def address(self, index: Indices, value: Op) -> tuple[Index, tuple[Guard, ...]]:
         """The address in the output of element `index` of the `value`; all of them have one."""
         if value is not self.operand:
             index = delinearize(linearize(index, value.dims), self.operand.dims)

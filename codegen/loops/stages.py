@@ -166,9 +166,11 @@ def body_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
     """The operands a stage reads per step of its loop: index `dims`, summed index `inner`."""
     if op.opcode == "reduce":
         reduced = sorted(op.attrs["dimensions"])
-        kept, summed = iter(dims), dict(zip(reduced, inner, strict=True))
+        kept_dims, summed = iter(dims), dict(zip(reduced, inner, strict=True))
         source = op.operands[0]
-        index = tuple(summed[d] if d in summed else next(kept) for d in range(source.shape.rank))
+        index = tuple(
+            summed[d] if d in summed else next(kept_dims) for d in range(source.shape.rank)
+        )
         return [(source, index)]
     if op.opcode == "dot":
         return _dot_reads(op, dims, inner)
@@ -259,12 +261,12 @@ def form_of(stages: Sequence[Stage]) -> bytes:
     """Equal for lists of stages that differ in nothing that decides how they are scheduled
     together: their forms, and which of them read the same values and inputs, and join the same
     outputs."""
-    place = {stage: n for n, stage in enumerate(stages)}
+    numbers = {stage: n for n, stage in enumerate(stages)}
     inputs: dict[int, int] = {}
     found: list[int] = []
     for stage in stages:
         found.append(stage.form)
-        found += [place.get(producer, -1) for producer, _ in stage.reads]
+        found += [numbers.get(producer, -1) for producer, _ in stage.reads]
         met = (*(op for op, _ in stage.common), *stage.joins)
         found += [inputs.setdefault(op.id, len(inputs)) for op in met]
     return array("q", found).tobytes()

@@ -1,4 +1,4 @@
-"""Places and memory: where a nest is, and how it reads and writes values there."""
+"""Where a nest is, and how it reads and writes memory there."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import Raw, VectorOf, computed, stored
 from fusionstitch.codegen.loops.digits import Digits
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.context import Context
 from fusionstitch.codegen.lower.edges import EDGES, edge_of
 from fusionstitch.codegen.lower.guards import holds
-from fusionstitch.codegen.lower.known import Known, Located, Placed, Sources
+from fusionstitch.codegen.lower.known import AtDepth, Known, Located, Sources
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.schedule.walk import POINT, TILE
@@ -54,9 +54,9 @@ from fusionstitch.hlo.graph import Op
 
 @dataclass(frozen=True)
 class Site:
-    """Where a nest stands: in `kernel`, inside the tile of `group` that the C variable
-    `tile` numbers; names of arrays in shared memory, and the variable that holds how many grid
-    points the group has ('' if that is known)."""
+    """Where a nest stands: in `kernel`, inside the tile of `group` that the C variable `tile`
+    numbers. Also the names of arrays in shared memory, and the variable that holds the number of
+    the group's grid points ('' if that is known)."""
 
     kernel: Context
     group: GroupPlan
@@ -94,8 +94,8 @@ class Access:
         }
         self.digits = Digits(group.group, self.nest, group.points)
         #: whether the rows are walked from the last one on
-        self.turned = group.backward and bool(self.nest.placed(Place.CARRY))
-        #: what the variables are called in which places were decided (codegen/schedule/walk.py)
+        self.backward = group.backward and bool(self.nest.with_role(Role.CARRY))
+        #: the names of the variables in which indices were decided (codegen/schedule/walk.py)
         self.names = {TILE: site.tile}
         self.vector: Vector | None = None
         self.pending: list[StoreVector] = []
@@ -104,19 +104,19 @@ class Access:
 
     def declare_exchanges(self) -> None:
         """Declares the shared memory that the nest's threads exchange partial results through."""
-        for exchange, slot in self.memory.exchanges.items():
+        for exchange, allocation in self.memory.exchanges.items():
             if exchange.nest is not self.plan:
                 continue
             name = self.writer.name(f"{self.label(exchange.stages[0].op)}_exchange")
-            self.writer.add(Shared(Raw.BYTE, name, slot.offset, slot.bytes))
+            self.writer.add(Shared(Raw.BYTE, name, allocation.offset, allocation.bytes))
             self.exchanges |= dict.fromkeys(exchange.stages, name)
 
     def position(self, row: Index, width: int) -> Index:
         """The grid point of `row`, in units of `width`."""
         group = self.group
-        kept = self.plan.rows // group.points
+        rows = self.plan.rows // group.points
         point = self.digits.point_of(row) if width == 1 else row
-        if width > 1 and kept > 1:
+        if width > 1 and rows > 1:
             return Index()  # rows inside a block are not split off grid points
         position = variable(self.tile, group.tiles) * (group.points // width) + point
         if not group.ragged:
@@ -129,7 +129,7 @@ class Access:
 
     def bind_rows(self, row: Index, position: Index) -> None:
         """Digits of every grid and row axis in terms of the tile and row variables."""
-        if self.turned:
+        if self.backward:
             row = constant(self.plan.rows - 1) - row
         self.digits.bind_rows(row, position)
 
@@ -173,7 +173,7 @@ class Access:
         if self.stores(stage):
             self._store_parts(op, index, value, condition)
         for cut in stage.cuts:
-            address, guards = cut.place(index, op)
+            address, guards = cut.address(index, op)
             inside = all_of([condition, holds(guards) if guards else None])
             lane = {self.vector.lane} if self.vector else set()
             whole = not any(lane & guard.index.variables for guard in guards)
@@ -204,15 +204,15 @@ class Access:
         value = as_stored(op, value)
         base = self.vector.base(address) if self.vector and whole else None
         stores: list[Store] = []
-        for place in buffers:
+        for buffer in buffers:
             if base is None or self.vector is None:
-                stores.append(Store(place, Integer(address), value, self._copies(place)))
+                stores.append(Store(buffer, Integer(address), value, self._copies(buffer)))
                 continue
-            values = self.writer.name(f"{place}_vector")
+            values = self.writer.name(f"{buffer}_vector")
             vector = Array(VectorOf(stored(op.dtype), self.vector.width), values)
             self.writer.add(vector, self.vector.depth)
             self.writer.add(Assign(Element(Name(values), Name(self.vector.lane.name)), value))
-            store = StoreVector(place, Integer(base), values, condition, self._copies(place))
+            store = StoreVector(buffer, Integer(base), values, condition, self._copies(buffer))
             self.pending.append(store)
         return stores
 
@@ -220,8 +220,8 @@ class Access:
         """Writes a value to where it is a part of a larger array."""
         for part in self.memory.parts.get(op.id, ()):
             at = [i + start for i, start in zip(index, part.starts, strict=True)]
-            place = Integer(linearize(at, part.dims))
-            store = Store(part.buffer, place, as_stored(op, value), self._copies(part.buffer))
+            address = Integer(linearize(at, part.dims))
+            store = Store(part.buffer, address, as_stored(op, value), self._copies(part.buffer))
             self._guarded_stores(condition, [store])
 
     def _copies(self, buffer: str) -> int:
@@ -235,7 +235,7 @@ class Access:
             for store in stores:
                 self.writer.add(store)
 
-    def stored(self, op: Op, index: Indices) -> Placed | None:
+    def stored(self, op: Op, index: Indices) -> AtDepth | None:
         """How to read `op` at `index`, if it need not be computed here."""
         edge = edge_of(self, op)
         return edge.read(self, op, index) if edge else None
@@ -247,8 +247,8 @@ class Access:
         return Located(self._buffer(buffer), linearize(index, op.dims)) if buffer else None
 
     def _buffer(self, name: str) -> Expr:
-        """The buffer of that name, as elements are read from it: compilers are told how those of
-        register tiles are aligned, but for a vector of a streamed one."""
+        """The buffer of that name, as elements are read from it. For register tiles its alignment
+        is declared to the compiler, except for a vector of a streamed tile."""
         tile = self.plan.tile
         if tile is None or (tile.columns and self.vector is not None):
             return Name(name)
@@ -261,8 +261,8 @@ class Access:
         return as_computed(op, found or Load(self._buffer(buffer), Integer(address)))
 
     def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
-        """Where the vectors begin that `addresses` run through, and the place in them; `addresses`
-        and 0 if not all of them do."""
+        """The begins of the vectors that `addresses` run through, and the index in them;
+        `addresses` and 0 if not all run through vectors."""
         bases = [self.vector_base(address) for address in addresses]
         found = [base for base in bases if base is not None]
         if self.vector is None or len(found) < len(bases):
@@ -275,7 +275,7 @@ class Access:
         if vector is None or self.writer.pinned_depth > vector.depth:
             return None
         base = vector.base(address)
-        # a place that the data decides may be known only inside the loop
+        # an index that the data decides may be known only inside the loop
         if base is None or any(depth_of[v.name] > vector.depth for v in base.variables):
             return None
         return base

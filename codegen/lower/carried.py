@@ -27,8 +27,8 @@ def start_carrying(sweeps: Sweeps, stage: Stage) -> None:
 
 @contextmanager
 def live_columns(sweeps: Sweeps, loop: RowLoop) -> Iterator[None]:
-    """Where no thread has several columns, asks whether this one has any: around the rows, not
-    in each of them, so that loads of several rows can be under way."""
+    """Where no thread has several columns, checks whether this one has any. The check is around the
+    loop over rows, not in each row, so that loads of several rows can be under way."""
     sweeps.name_unit()
     units, column = sweeps.plan.inner // sweeps.width, render(sweeps.unit)
     sweeps.name_lane(loop.lane)
@@ -67,5 +67,5 @@ def _store_carried(sweeps: Sweeps, step: Expr | None) -> None:
     with sweeps.access.vector_loop(sweeps.element):
         sweeps.digits.bind_column(sweeps.unit * sweeps.width + sweeps.element)
         for stage, name in sweeps.carried.items():
-            total = Element(Name(name), sweeps.slot(step))
+            total = Element(Name(name), sweeps.register_index(step))
             sweeps.access.store(stage, sweeps.values.finished(stage.op, total), [])

@@ -41,15 +41,15 @@ class ColumnBlocks:
         rows.column_block = variable(rows.writer.name("block"), blocks)
         rows.digits.bind_column(rows.column)
         self.layouts = layouts_of(rows.group.group, rows.nest)
-        self.places = {s: self._shared_place(s, layout) for s, layout in self.layouts.items()}
+        self.arrays = {s: self._shared_array(s, layout) for s, layout in self.layouts.items()}
 
-    def _shared_place(self, dot: Stage, layout: Layout) -> str:
+    def _shared_array(self, dot: Stage, layout: Layout) -> str:
         rows = self.rows
         source = dot.op.operands[1 - side_of_rows(rows, dot)]
         name = rows.writer.name(f"{rows.label(source)}_block")
-        slot = rows.access.memory.exchanges[ExchangeBuffer(rows.plan, (dot,))]
+        allocation = rows.access.memory.exchanges[ExchangeBuffer(rows.plan, (dot,))]
         size = self.columns * layout.stride
-        rows.writer.add(Shared(stored(layout.element), name, slot.offset, size))
+        rows.writer.add(Shared(stored(layout.element), name, allocation.offset, size))
         return name
 
     def copy(self, results: Container[Stage]) -> None:
@@ -57,11 +57,11 @@ class ColumnBlocks:
         elements, and of the others `results`."""
         writer = self.rows.writer
         writer.note(f"// the next {self.columns} columns")
-        for dot, place in self.places.items():
+        for dot, array in self.arrays.items():
             if dot in results or dot in self.rows.nest.products:
-                self._copy(dot, self.layouts[dot], place)
+                self._copy(dot, self.layouts[dot], array)
 
-    def _copy(self, dot: Stage, layout: Layout, place: str) -> None:
+    def _copy(self, dot: Stage, layout: Layout, array: str) -> None:
         rows, writer, units = self.rows, self.rows.writer, layout.row // layout.width
         count = self.columns * units
         rounds = variable(writer.name("round"), -(-count // rows.block))
@@ -78,7 +78,7 @@ class ColumnBlocks:
             side = 1 - side_of_rows(rows, dot)
             number = rows.column_block * self.columns + column
             part = operand_words(rows, dot, side, unit, layout.width, number)
-            to = pointer_at(Name(place), column * layout.stride + unit * layout.width)
+            to = pointer_at(Name(array), column * layout.stride + unit * layout.width)
             given = stored(layout.element), layout.width
             writer.add(Call(STORE_PACKED, given, (to, Name(part))))
 
@@ -106,11 +106,11 @@ def operand_words(
         lane = variable("v", width)
         with rows.access.vector_loop(lane):
             inner = _Beyond(rows)
-            place = unit * width + lane
+            position = unit * width + lane
             if ragged:
-                place = inner.within(place, size, "place")
+                position = inner.within(position, size, "place")
             inner.declare()
-            rows.digits.bind(leaves, place)
+            rows.digits.bind(leaves, position)
             with rows.guarded(all_of(inner.checks)):
                 source, at = read(rows, dot, side)
                 writer.add(Assign(element(name, lane), rows.values.value(source, at)))
@@ -133,17 +133,17 @@ class _Beyond:
         self.checks: list[Expr] = []
         self._numbers: list[tuple[str, Index]] = []
 
-    def within(self, place: Index, limit: int, wanted: str) -> Index:
-        """`place` as a number below `limit`, with the check of that where it is needed."""
-        if place.hi < limit:
-            return place
-        name = self.writer.name(wanted)
-        self._numbers.append((name, place))
+    def within(self, index: Index, limit: int, hint: str) -> Index:
+        """`index` as a number below `limit`, with the check of that where it is needed."""
+        if index.hi < limit:
+            return index
+        name = self.writer.name(hint)
+        self._numbers.append((name, index))
         self.checks.append(infix("<", Name(name), limit))
         return variable(name, limit)
 
     def declare(self) -> None:
         """Declares the variables in the current frame."""
-        for name, place in self._numbers:
-            self.writer.let(INT, name, Integer(place))
+        for name, index in self._numbers:
+            self.writer.let(INT, name, Integer(index))
             self.writer.declare(name)

@@ -11,7 +11,7 @@ from fusionstitch.codegen.ir.expressions import BLOCK, Expr
 from fusionstitch.codegen.ir.types import IndexType
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.memory.exchange_scratch import ExchangeBuffer
-from fusionstitch.codegen.memory.shared import Slot
+from fusionstitch.codegen.memory.shared import Allocation
 from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.hlo.graph import Op
@@ -35,7 +35,7 @@ class Locations:
     outputs: Mapping[int, Sequence[str]]
     scratch: Mapping[int, str]
     shared: Mapping[Stage, int]
-    exchanges: Mapping[ExchangeBuffer, Slot]
+    exchanges: Mapping[ExchangeBuffer, Allocation]
     tables: dict[int, str]
     #: by op id, the parts of arrays that a value is: buffer, dims, where the part begins
     parts: Mapping[int, Sequence[Part]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Context:
     anonymous: bool = False
     #: the number of the block among those that share the tiles
     worker: Expr = BLOCK
-    #: what values at indices read, as far as pads have asked
+    #: what values at indices read, as far as pads needed it
     inlined: dict[tuple[int, Indices], int] = field(default_factory=dict)
 
     def label(self, op: Op) -> str:
@@ -81,7 +81,7 @@ class Context:
 
 
 def describe(op: Op) -> str:
-    """One line about an op for a comment: its name, type, and place in the user's program."""
+    """One line about an op for a comment: its name, type, and line in the user's program."""
     where = op.source.op_name
     if op.source.file:
         where = f"{where} ({op.source.file.rsplit('/', 1)[-1]}:{op.source.line})".strip()

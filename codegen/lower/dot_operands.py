@@ -23,35 +23,35 @@ NONE = Number("0.0f")
 
 def read(rows: TileRows, dot: Stage, side: int) -> Key:
     """What a dot reads of an operand (0 or 1) where the loops are."""
-    return body_reads(dot.op, *rows.digits.place(dot))[side]
+    return body_reads(dot.op, *rows.digits.indices(dot))[side]
 
 
-def bind_summed(rows: TileRows, dot: Stage, place: Index) -> None:
-    """Binds the axes that a dot sums over to its summed element `place`."""
-    rows.digits.bind(rows.axes.inner_leaves(dot), place)
+def bind_summed(rows: TileRows, dot: Stage, summed: Index) -> None:
+    """Binds the axes that a dot sums over to its summed element `summed`."""
+    rows.digits.bind(rows.axes.inner_leaves(dot), summed)
 
 
-def bind_read_column(rows: TileRows, place: Index) -> None:
+def bind_read_column(rows: TileRows, index: Index) -> None:
     """Binds the column whose operand a lane reads: beyond the last, the last."""
-    if place.hi < rows.plan.inner:
-        rows.digits.bind_column(place)
+    if index.hi < rows.plan.inner:
+        rows.digits.bind_column(index)
         return
     column = variable(rows.writer.name("column"), rows.plan.inner)
     name = rows.writer.declare(render(column))
-    rows.writer.let(INT, name, least(INT, Integer(place), rows.plan.inner - 1))
+    rows.writer.let(INT, name, least(INT, Integer(index), rows.plan.inner - 1))
     rows.digits.bind_column(column)
 
 
-def place_of(rows: TileRows, other: Index) -> Index:
-    """The place in an operand's part of the current summed element of a row or column."""
+def part_index(rows: TileRows, other: Index) -> Index:
+    """The index of the current summed element of a row or column in an operand's part."""
     if other == rows.row:
         return rows.near * rows.tile.rows + rows.row
     return other * rows.tile.run + rows.near
 
 
-def operand(rows: TileRows, dot: Stage, side: int, other: Index, place: Index, depth: int) -> str:
+def operand(rows: TileRows, dot: Stage, side: int, other: Index, summed: Index, depth: int) -> str:
     """Loads a lane's part of an operand: of each of `other`, its rows or columns, the summed
-    elements `place`, nothing beyond `depth`."""
+    elements `summed`, nothing beyond `depth`."""
     tile, access = rows.tile, rows.access
     op = dot.op.operands[side]
     beyond = depth % (tile.together * tile.shares) != 0
@@ -60,8 +60,8 @@ def operand(rows: TileRows, dot: Stage, side: int, other: Index, place: Index, d
     name = rows.array(op, "_part", size, NONE if beyond else None)
     with ExitStack() as opened:
         if beyond and together:
-            place = _run_below(rows, place, depth, opened)
-        bind_summed(rows, dot, place)
+            summed = _run_below(rows, summed, depth, opened)
+        bind_summed(rows, dot, summed)
         outer, inner = other, rows.near
         if other.terms and other.variables <= read(rows, dot, side)[1][-1].variables:
             outer, inner = rows.near, other
@@ -69,11 +69,11 @@ def operand(rows: TileRows, dot: Stage, side: int, other: Index, place: Index, d
         count = inner.hi + 1
         for lane in inner.variables if count & (count - 1) == 0 else ():
             access.vector = Vector(count, lane, rows.writer.depth)
-        with _each(rows, inner), rows.existing(place, depth) as summed:
-            bind_summed(rows, dot, summed)
+        with _each(rows, inner), rows.existing(summed, depth) as existing:
+            bind_summed(rows, dot, existing)
             source, at = read(rows, dot, side)
             value = rows.values.value(source, at)
-            rows.writer.add(Assign(element(name, place_of(rows, other)), value))
+            rows.writer.add(Assign(element(name, part_index(rows, other)), value))
         access.vector = None
     return name
 
@@ -83,10 +83,10 @@ def _each(rows: TileRows, index: Index) -> AbstractContextManager[None]:
     return rows.rows() if index.terms and index == rows.row else rows.loop(index)
 
 
-def _run_below(rows: TileRows, place: Index, depth: int, guarded: ExitStack) -> Index:
-    """`place`, one of a run, below `depth`; what is beyond is left out."""
+def _run_below(rows: TileRows, summed: Index, depth: int, guarded: ExitStack) -> Index:
+    """`summed`, one of a run, below `depth`; what is beyond is left out."""
     run, near = rows.tile.run, rows.near
     name = rows.writer.declare(rows.writer.name("depth"))
-    rows.writer.let(INT, name, Integer((place - near) // run))
+    rows.writer.let(INT, name, Integer((summed - near) // run))
     guarded.enter_context(rows.guarded(infix("<", Name(name), depth // run)))
     return variable(name, depth // run) * run + near

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from fusionstitch.codegen.dots.tile import held_results, results_per_row
+from fusionstitch.codegen.dots.tile import register_results, results_per_row
 from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.ir.expressions import Expr, Name, Number, element, infix, pointer_at
@@ -42,7 +42,7 @@ class RowElements:
                     writer.add(Assign(element(array, rows.row), value))
             with rows.loop(rows.step), rows.columns(guarded=False), rows.rows(once):
                 term = rows.values.accumulated(dot.op, index, inner)
-                writer.add(Assign(element(name, rows.place()), term, "+"))
+                writer.add(Assign(element(name, rows.element_index()), term, "+"))
 
     @contextmanager
     def _depth(self, dot: Stage) -> Iterator[Indices]:
@@ -64,7 +64,7 @@ class LaneSums:
     rows: TileRows
 
     def size(self, dot: Stage) -> int:
-        return held_sums(self.rows, dot)
+        return register_sums(self.rows, dot)
 
     def add_column(self, results: Mapping[Stage, str], weights: dict[Key, str]) -> None:
         rows = self.rows
@@ -72,9 +72,9 @@ class LaneSums:
             free = rows.bind_results(stage)
             with rows.loop(free), rows.rows(weights):
                 rows.know_elements()
-                value = rows.values.accumulated(stage.op, *rows.digits.place(stage))
-                place = rows.row * self.size(stage) + free
-                rows.writer.add(Assign(element(partial, place), value, "+"))
+                value = rows.values.accumulated(stage.op, *rows.digits.indices(stage))
+                at = rows.row * self.size(stage) + free
+                rows.writer.add(Assign(element(partial, at), value, "+"))
 
     def add_step(self, results: Mapping[Stage, str], weights: Mapping[Key, str]) -> None:
         """Nothing: columns are added one by one."""
@@ -101,6 +101,6 @@ class LaneSums:
             yield rows.row * padded + own, result
 
 
-def held_sums(rows: TileRows, dot: Stage) -> int:
+def register_sums(rows: TileRows, dot: Stage) -> int:
     """Results per row of a dot along the columns that a lane adds up."""
-    return held_results(rows.tile, results_per_row(rows.group.group, rows.nest, dot))
+    return register_results(rows.tile, results_per_row(rows.group.group, rows.nest, dot))

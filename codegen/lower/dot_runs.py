@@ -13,7 +13,7 @@ from fusionstitch.codegen.lower.dot_operands import (
     bind_read_column,
     bind_summed,
     operand,
-    place_of,
+    part_index,
     read,
 )
 from fusionstitch.codegen.lower.sums import zero_of
@@ -34,21 +34,21 @@ class RunElements:
         depth = rows.group.group.inner_size(dot)
         rounds = variable(writer.name("k"), depth // (tile.run * tile.shares))
         with rows.loop(rounds, rows.walk.depth[dot]):
-            place = (rounds * tile.shares + rows.share) * tile.run + rows.near
+            summed = (rounds * tile.shares + rows.share) * tile.run + rows.near
             rows.digits.bind_column(rows.column)
-            bind_summed(rows, dot, place)
+            bind_summed(rows, dot, summed)
             _, at = read(rows, dot, 0)
             # the side of the rows does not change with the column
             first = int(any(rows.column.variables & i.variables for i in at))
-            left = operand(rows, dot, first, rows.row, place, depth)
+            left = operand(rows, dot, first, rows.row, summed, depth)
             with rows.loop(rows.step):
-                bind_read_column(rows, rows.column_place())
-                right = operand(rows, dot, 1 - first, rows.next, place, depth)
+                bind_read_column(rows, rows.column_index())
+                right = operand(rows, dot, 1 - first, rows.next, summed, depth)
                 parts = {first: (left, rows.row), 1 - first: (right, rows.next)}
                 with rows.loop(rows.near), rows.loop(rows.next), rows.rows():
                     for side, (array, other) in parts.items():
                         source, at = read(rows, dot, side)
-                        part = element(array, place_of(rows, other))
+                        part = element(array, part_index(rows, other))
                         writer.block.memo[source.id, at] = part
-                    term = rows.values.accumulated(dot.op, *rows.digits.place(dot))
-                    writer.add(Assign(element(name, rows.place()), term, "+"))
+                    term = rows.values.accumulated(dot.op, *rows.digits.indices(dot))
+                    writer.add(Assign(element(name, rows.element_index()), term, "+"))

@@ -1,8 +1,8 @@
 """Dots on tensor cores (device functions: cuda/mma.cuh).
 
-A warp holds 16 rows. Lane 4 g + t holds of the rows g and g + 8 the columns 2 t and 2 t + 1 of
-every 8: what the instruction leaves there, and, with the summed indices of a dot along the columns
-taken in that order, what the next one wants there. So scores stay where they are.
+A warp holds 16 rows. Lane 4 g + t holds columns 2 t and 2 t + 1 of every 8, of rows g and g + 8.
+That is what the instruction leaves there. It is also what the next one needs there, if a dot along
+the columns takes its summed indices in that order. So scores stay where they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fusionstitch.codegen.ir.statements import Assign, Call
 from fusionstitch.codegen.ir.types import INT
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.dot_operands import NONE, bind_read_column, operand, read
-from fusionstitch.codegen.lower.dot_rows import held_sums
+from fusionstitch.codegen.lower.dot_rows import register_sums
 from fusionstitch.codegen.lower.sums import zero_of
 from fusionstitch.codegen.lower.sweeps import Key
 from fusionstitch.codegen.lower.tile_rows import TileRows
@@ -52,15 +52,15 @@ class TensorElements:
         block = variable(rows.writer.name("k"), -(-depth // (tile.together * tile.shares)))
         with rows.loop(block, rows.walk.depth[dot]):
             part = block * tile.shares + rows.share
-            place = (part * tile.lanes + rows.member) * tile.run + rows.near
+            summed = (part * tile.lanes + rows.member) * tile.run + rows.near
             first = side_of_rows(rows, dot)
-            left = operand(rows, dot, first, rows.row, place, depth)
+            left = operand(rows, dot, first, rows.row, summed, depth)
             half = variable(rows.writer.name("half"), tile.run // 2)
             with rows.loop(rows.step):
                 # the column that a lane loads for its warp is that of its group
                 column = (rows.step * TENSOR_COLUMNS + rows.four) * tile.lot + rows.next
                 bind_read_column(rows, column)
-                right = operand(rows, dot, 1 - first, rows.next, place, depth)
+                right = operand(rows, dot, 1 - first, rows.next, summed, depth)
                 with rows.loop(half), rows.loop(rows.next):
                     function = MMA if started else MMA_FIRST
                     top = rows.step * tile.pairs * tile.lot + rows.next
@@ -77,7 +77,7 @@ class TensorSums:
     rows: TileRows
 
     def size(self, dot: Stage) -> int:
-        return held_sums(self.rows, dot)
+        return register_sums(self.rows, dot)
 
     def add_column(self, results: Mapping[Stage, str], weights: dict[Key, str]) -> None:
         """Nothing column by column."""
@@ -89,13 +89,13 @@ class TensorSums:
             rows.digits.bind_column(rows.column)
             rows.bind_results(stage)
             weight = weights[read(rows, stage, first)]
-            held = self.size(stage)
-            tile = variable(rows.writer.name("n"), held // 2)
+            count = self.size(stage)
+            tile = variable(rows.writer.name("n"), count // 2)
             with rows.loop(tile):
                 right = self._values_of(stage, 1 - first, tile)
                 sums = (
                     pointer_at(Name(partial), tile * 2),
-                    pointer_at(Name(partial), tile * 2 + held),
+                    pointer_at(Name(partial), tile * 2 + count),
                 )
                 _multiply(rows, MMA, stage, first, (*sums, Name(weight), Name(right)))
 
@@ -107,7 +107,7 @@ class TensorSums:
         name = rows.array(dot.op.operands[side], "_part", 2, NONE if beyond else None)
         with rows.loop(rows.pair):
             column = render(rows.column)
-            writer.let(INT, column, Integer(rows.column_place()))
+            writer.let(INT, column, Integer(rows.column_index()))
             writer.declare(column)
             rows.digits.bind_column(rows.column)
             free = writer.declare(rows.result)
@@ -125,12 +125,12 @@ class TensorSums:
 
     @contextmanager
     def each(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
-        rows, held = self.rows, self.size(dot)
-        own = variable(rows.writer.name("n"), held // 2)
+        rows, sums = self.rows, self.size(dot)
+        own = variable(rows.writer.name("n"), sums // 2)
         with rows.loop(own), rows.loop(rows.pair):
             result = own * TENSOR_COLUMNS + rows.member * 2 + rows.pair
             with rows.existing(result, size) as existing:
-                yield rows.row * held + own * 2 + rows.pair, existing
+                yield rows.row * sums + own * 2 + rows.pair, existing
 
 
 def side_of_rows(rows: TileRows, dot: Stage) -> int:

@@ -46,13 +46,13 @@ class WordElements:
             upper = block * layout.words
             lower = upper + blocks * layout.words
             column = (lot * TENSOR_COLUMNS + rows.four) * layout.stride
-            place = column + (block * tile.lanes + rows.member) * layout.width
+            offset = column + (block * tile.lanes + rows.member) * layout.width
             arguments = (
                 pointer_at(Name(name), lot * 2),
                 pointer_at(Name(name), lot * 2 + tile.steps),
                 pointer_at(Name(words), upper),
                 pointer_at(Name(words), lower),
-                pointer_at(Name(self.blocks.places[dot]), place),
+                pointer_at(Name(self.blocks.arrays[dot]), offset),
             )
             rows.writer.add(Call(MMA_ALONG, (stored(layout.element), layout.words), arguments))
 
@@ -115,23 +115,23 @@ class WordSums:
         return name
 
     def _add_across(self, dot: Stage, partial: str, words: str) -> None:
-        rows, layout, held = self.rows, self.blocks.layouts[dot], self.size(dot)
+        rows, layout, sums = self.rows, self.blocks.layouts[dot], self.size(dot)
         floats = layout.element == "f32"
         each = TENSOR_DEPTH if floats else STEP_COLUMNS
         lots = variable(rows.writer.name("n"), layout.row // layout.width // TENSOR_GROUPS)
         half = variable(rows.writer.name("half"), STEP_COLUMNS // each)
         with rows.loop(half), rows.loop(lots):
             column = rows.step * STEP_COLUMNS + half * each + rows.member * 2
-            place = column * layout.stride + (lots * TENSOR_GROUPS + rows.four) * layout.width
+            offset = column * layout.stride + (lots * TENSOR_GROUPS + rows.four) * layout.width
             top = lots * layout.width * 2
             upper = half * 2
             lower = upper + (rows.tile.pairs if floats else rows.tile.pairs // 2)
             arguments = (
                 pointer_at(Name(partial), top),
-                pointer_at(Name(partial), top + held),
+                pointer_at(Name(partial), top + sums),
                 pointer_at(Name(words), upper),
                 pointer_at(Name(words), lower),
-                pointer_at(Name(self.blocks.places[dot]), place),
+                pointer_at(Name(self.blocks.arrays[dot]), offset),
             )
             given = stored(layout.element), layout.words, layout.stride
             rows.writer.add(Call(MMA_ACROSS, given, arguments))
@@ -141,11 +141,11 @@ class WordSums:
 
     @contextmanager
     def each(self, dot: Stage, size: int) -> Iterator[tuple[Index, Index]]:
-        rows, layout, held = self.rows, self.blocks.layouts[dot], self.size(dot)
+        rows, layout, sums = self.rows, self.blocks.layouts[dot], self.size(dot)
         lots = variable(rows.writer.name("n"), layout.row // layout.width // TENSOR_GROUPS)
         bit = variable(rows.writer.name("bit"), 2)
         lane = variable("v", layout.width)
         with rows.loop(lots), rows.loop(bit), rows.access.vector_loop(lane):
             result = (lots * TENSOR_GROUPS + rows.member * 2 + bit) * layout.width + lane
             with rows.existing(result, size) as existing:
-                yield rows.row * held + (lots * layout.width + lane) * 2 + bit, existing
+                yield rows.row * sums + (lots * layout.width + lane) * 2 + bit, existing

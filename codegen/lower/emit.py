@@ -33,8 +33,8 @@ from fusionstitch.codegen.lower.tiles import lower_tile
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.codegen.text.source import comment
 
-#: Statements of one loop at most. Values that are taken from two places of others, level by level,
-#: double with each in every branch: a few hundred places have become 26,000 lines. Of 500 stored
+#: Statements of one loop at most. Values that read two elements of others, level by level, double
+#: at each level in every branch: a few hundred reads have become 26,000 lines. Of 500 stored
 #: regions none has a loop of more than 1,000.
 MOST_STATEMENTS = 12_288
 
@@ -55,8 +55,8 @@ class KernelEmitter:
         return self.writer.body
 
     def phases(self, between: Barrier | None) -> None:
-        """Writes the phases, with a barrier between them if there is one. The statements of a whole
-        kernel tell where one is needed (`ir/passes/barriers.py`)."""
+        """Writes the phases, with a grid barrier between them if there are several. Other barriers
+        follow from the statements of the whole kernel (`ir/passes/barriers.py`)."""
         self._write_functions()
         if self.plan.cluster > 1:
             self.writer.add(Barrier(Scope.CLUSTER, why="all run before one writes to another"))

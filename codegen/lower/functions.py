@@ -38,7 +38,7 @@ class Signature:
         return ((int_, "tile"), *points, *shared, *reads, *writes)
 
     def arguments(self, group: GroupPlan, body: Body) -> tuple[Expr, ...]:
-        """What a call for a group hands to these after the tile."""
+        """The arguments of a call for a group, after the tile."""
         points = [number(group.grid_points)] if self.flat else []
         shared = [SHARED] if _has_arrays(body) else []
         names = (Name(name) for _, name in (*self.loads, *self.stores))

@@ -10,11 +10,11 @@ def holds(guards: tuple[Guard, ...]) -> Expr:
     """Whether all of some guards hold."""
     parts: list[Expr] = []
     for guard in guards:
-        place = Integer(guard.index)
+        index = Integer(guard.index)
         if guard.index.lo < guard.lower:
-            parts.append(infix(">=", place, guard.lower))
+            parts.append(infix(">=", index, guard.lower))
         if guard.index.hi >= guard.upper:
-            parts.append(infix("<", place, guard.upper))
+            parts.append(infix("<", index, guard.upper))
         if guard.stride != 1:
-            parts.append(infix("==", infix("%", place, guard.stride), 0))
+            parts.append(infix("==", infix("%", index, guard.stride), 0))
     return all_of(parts) or Number("true")

@@ -1,4 +1,4 @@
-"""Values that are known by name, and what is asked of memory for the others."""
+"""Values that are known by name, and how the others are read from memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusionstitch.codegen.ir.types import IndexType, computed
 from fusionstitch.hlo.graph import Op
 
 #: A value, and the depth of the block from which on it is known.
-Placed = tuple[Expr, int]
+AtDepth = tuple[Expr, int]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Sources(Protocol):
 
     owned: frozenset[int]
 
-    def stored(self, op: Op, index: Indices) -> Placed | None:
+    def stored(self, op: Op, index: Indices) -> AtDepth | None:
         """What reads a value, and the depth from which on it may be read; None if it is computed
         here."""
 
@@ -43,13 +43,12 @@ class Sources(Protocol):
         """What lies `address` elements after the pointer `start`, known from `depth` on."""
 
     def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
-        """Where the vectors begin that `addresses` run through, and the place in them; `addresses`
-        and 0 if not all of them do."""
+        """The begins of the vectors that `addresses` run through, and the index in them;
+        `addresses` and 0 if not all run through vectors."""
 
 
 class Elementwise:
-    """The part of `Sources` that is about places in buffers, of those that read elements one by
-    one."""
+    """The part of `Sources` about addresses in buffers, for those that read elements one by one."""
 
     owned: frozenset[int] = frozenset()
 
@@ -71,22 +70,22 @@ class Known:
     label: Callable[[Op], str]
     int_: IndexType
 
-    def keep(self, op: Op, index: Indices, value: Expr, depth: int) -> Placed:
+    def define(self, op: Op, index: Indices, value: Expr, depth: int) -> AtDepth:
         """Names a value of `op`, which is known from `depth` on."""
         name = self.writer.name(self.label(op))
         self.writer.let(computed(op.dtype), name, value, depth)
         self.writer.chain[depth].memo[op.id, index] = Name(name)
         return Name(name), depth
 
-    def integer(self, key: Hashable, wanted: str, value: Expr, depth: int) -> str:
+    def integer(self, key: Hashable, hint: str, value: Expr, depth: int) -> str:
         """Declares an integer that is known by `key` from `depth` on; its name."""
-        name = self.writer.name(wanted)
+        name = self.writer.name(hint)
         self.writer.let(self.int_, name, value, depth)
         self.writer.depth_of[name] = depth
         self.writer.chain[depth].memo[key] = Name(name)
         return name
 
-    def counted(self, op: Op) -> Placed | None:
+    def counted(self, op: Op) -> AtDepth | None:
         """The number of an iteration, if that is what `op` is."""
         counts = annotations_of(op).counts
         if counts is None:

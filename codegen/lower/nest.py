@@ -9,7 +9,7 @@ from fusionstitch.codegen.index_maps.index import Index, linearize, renamed, ren
 from fusionstitch.codegen.index_maps.maps import in_range
 from fusionstitch.codegen.ir.expressions import Expr
 from fusionstitch.codegen.ir.statements import For, Group
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import closure
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.carried import finish_carrying, live_columns, start_carrying
@@ -34,9 +34,9 @@ def lower_rows(site: Site) -> None:
     row = variable(writer.name("row"), rows)
     access.names |= {ROW: render(row), ELEMENT: render(sweeps.element)}
     loop = row_loop(render(row), rows, limit, plan.teams, sweeps.block, access.int)
-    for stage in sweeps.nest.placed(Place.CARRY):
+    for stage in sweeps.nest.with_role(Role.CARRY):
         start_carrying(sweeps, stage)
-    if walk.held:
+    if walk.row_inputs:
         sweeps.name_lane(loop.lane)
         hold_inputs(sweeps, row, loop)
     frame = loop.frame
@@ -47,7 +47,7 @@ def lower_rows(site: Site) -> None:
             opened.enter_context(live_columns(sweeps, loop))
         # without a loop, what all rows have in common need not precede the loads of one
         if frame or not plan.flat:
-            # threads without the only row must not read what its own overwrites in place
+            # threads without the only row must not read what its own overwrites in one
             alone = frame is not None and rows == 1
             opened.enter_context(writer.nested(frame or Group(), pinned=alone, ordered=True))
         if loop.row:
@@ -69,10 +69,10 @@ def lower_rows(site: Site) -> None:
 def _row(sweeps: Sweeps, row: Index) -> None:
     """The values of one row, level by level."""
     sweeps.access.bind_rows(row, sweeps.access.position(row, 1))
-    if sweeps.held:
+    if sweeps.row_inputs:
         next_row(sweeps, row)
     sweeps.name_unit()
-    sweeps.keep_values()
+    sweeps.declare_live()
     for op, at in sweeps.walk.picked:
         sweeps.values.value(op, tuple(renamed(i, sweeps.names) for i in at))
     for level in range(sweeps.nest.levels):
@@ -83,16 +83,16 @@ def _run(sweeps: Sweeps, row: Index) -> None:
     """Rows of one element each, several at a time: what is loaded for one is known to the others,
     and all are computed before any is stored."""
     access, run = sweeps.access, sweeps.walk.run
-    places = [run.place(row, number) for number in range(run.length)]
+    rows = [run.row_of(row, number) for number in range(run.length)]
     for level in range(sweeps.nest.levels):
         stages = sweeps.nest.at(level)
         values: list[Expr] = []
-        for place in places:
-            access.bind_rows(place, access.position(place, 1))
+        for one in rows:
+            access.bind_rows(one, access.position(one, 1))
             values += [access.value_of(stage) for stage in stages]
         rest = iter(values)
-        for place in places:
-            access.bind_rows(place, access.position(place, 1))
+        for one in rows:
+            access.bind_rows(one, access.position(one, 1))
             for stage in stages:
                 access.store(stage, next(rest), [sweeps.live])
 
@@ -113,7 +113,7 @@ def _load_vectors(access: Access) -> None:
     rows have in common: the powers of an optimizer's step, say."""
     assert access.vector is not None
     for stage in access.nest.stages:
-        leaves, _ = closure(stage.op, *access.digits.place(stage), access.whole)
+        leaves, _ = closure(stage.op, *access.digits.indices(stage), access.whole)
         for op, at in leaves:
             base = access.vector.base(linearize(at, op.dims))
             if op.opcode == "parameter" and base is not None and in_range(op, at):

@@ -27,7 +27,7 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 #: element does.
 OFTEN = 0.5
 #: Values and the indices they are read at that are looked at for all pads of a kernel.
-MOST_PLACES = 10_000
+MOST_READS = 10_000
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ class Nearest:
         if below & ~there or any(i.fetched for i in nearest):  # it may be more elsewhere
             besides = self._inlined(source, nearest)
             if besides is None or besides & ~there:
-                return None  # nobody would have what is read besides
+                return None  # nothing else would have what is read
         return tuple(self._clamped(i, *ends[i]) if i in ends else i for i in read.index)
 
     def _inlined(self, op: Op, index: Indices) -> int | None:
-        """The ids, as a bitset, of what is read where an op is computed, as far as no loop of its
-        own gives it; None where that is too much to look at: pads of pads, as scans by halves have,
-        are read at twice as many places with each of them."""
+        """The ids, as a bitset, of what is read where an op is computed, except what a loop of its
+        own gives. None where that is too much to look at: pads of pads, as in scans by halves, are
+        read at twice as many indices with each pad."""
         found, seen = self.found, len(self.found)
         waiting: list[tuple[Op, Indices, list[tuple[Op, Indices]] | None]] = [(op, index, None)]
         while waiting:
@@ -84,7 +84,7 @@ class Nearest:
                     bits |= found[other.id, there]
                 found[one.id, at] = bits
             elif (one.id, at) not in found:
-                if seen > MOST_PLACES:
+                if seen > MOST_READS:
                     return None
                 seen += 1
                 ends = one.opcode == "parameter" or needs_stage(one)
@@ -95,7 +95,7 @@ class Nearest:
 
     def _is_loaded(self, op: Op, index: Indices) -> bool:
         while True:
-            if any(not place.name for i in index for place in i.fetched):
+            if any(not fetched.name for i in index for fetched in i.fetched):
                 return False
             if self.sources.located(op, index):
                 return True
@@ -120,10 +120,10 @@ class Nearest:
 
 def _below(op: Op) -> int:
     """The ids, as a bitset, of all that an op is computed from, wherever it is read."""
-    found, wanted = 0, [op]
-    while wanted:
-        one = wanted.pop()
+    found, todo = 0, [op]
+    while todo:
+        one = todo.pop()
         if not found >> one.id & 1:
             found |= 1 << one.id
-            wanted += () if needs_stage(one) else one.operands
+            todo += () if needs_stage(one) else one.operands
     return found

@@ -28,7 +28,7 @@ def add_products(
     name = rows.array(op, "_tile", rows.tile.rows * rows.tile.steps, start)
     several = len(dots) >= FEWEST
     for dot in dots:
-        rows.digits.bind_column(rows.column if rows.tile.lot == 1 else rows.column_place())
+        rows.digits.bind_column(rows.column if rows.tile.lot == 1 else rows.column_index())
         index = rows.digits.index(dot)
         with writer.nested(Group(term=True), pinned=True) if several else nullcontext():
             elements.add(dot, index, name, start is not None)

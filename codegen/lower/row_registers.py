@@ -37,36 +37,36 @@ LINE_BYTES = 128
 def hold_inputs(sweeps: Sweeps, row: Index, loop: RowLoop) -> None:
     """Names the arrays of the inputs that stay in registers, and loads the first row's."""
     sweeps.name_unit()
-    for held in sweeps.walk.held:
-        name = sweeps.access.memory.inputs[held.op.id]
-        array = sweeps.writer.name(f"{name}_{'columns' if held.steady else 'row'}")
-        ahead = sweeps.writer.name(f"{name}_next") if held.ahead else ""
-        base = renamed(held.base, sweeps.names)
-        sweeps.held.append(Loaded(held, name, base, array, ahead))
+    for input_ in sweeps.walk.row_inputs:
+        name = sweeps.access.memory.inputs[input_.op.id]
+        array = sweeps.writer.name(f"{name}_{'columns' if input_.steady else 'row'}")
+        ahead = sweeps.writer.name(f"{name}_next") if input_.ahead else ""
+        base = renamed(input_.base, sweeps.names)
+        sweeps.row_inputs.append(Loaded(input_, name, base, array, ahead))
     first = constant(0)
     if loop.first is not None and loop.first != Number("0"):
         first = variable(sweeps.writer.name("first_row"), sweeps.plan.rows)
         sweeps.writer.let(sweeps.int, render(first), loop.first)
         sweeps.writer.declare(render(first))
-    early = [one for one in sweeps.held if one.ahead or one.held.steady]
+    early = [one for one in sweeps.row_inputs if one.ahead or one.input.steady]
     arrays = {one: one.ahead or one.array for one in early}
     for one, array in arrays.items():
         _declare_vectors(sweeps, one, array)
-    _load_held(sweeps, arrays, row, first)
+    _load_inputs(sweeps, arrays, row, first)
 
 
 def next_row(sweeps: Sweeps, row: Index) -> None:
     """Takes over the inputs that were fetched ahead, loads the others, fetches the next row."""
-    ahead = {held: held.ahead for held in sweeps.held if held.ahead}
-    now = {held: held.array for held in sweeps.held if not held.ahead and not held.held.steady}
-    for held in (*ahead, *now):
-        _declare_vectors(sweeps, held, held.array)
+    ahead = {one: one.ahead for one in sweeps.row_inputs if one.ahead}
+    now = {one: one.array for one in sweeps.row_inputs if not one.ahead and not one.input.steady}
+    for one in (*ahead, *now):
+        _declare_vectors(sweeps, one, one.array)
     if now:
-        _load_held(sweeps, now, row, row)
+        _load_inputs(sweeps, now, row, row)
     if ahead:
         with sweeps.writer.nested(unrolled("i", sweeps.walk.vectors)):
-            for held in ahead:
-                into, of = Name(held.array), Name(held.ahead)
+            for one in ahead:
+                into, of = Name(one.array), Name(one.ahead)
                 sweeps.writer.add(Assign(Element(into, Name("i")), Element(of, Name("i"))))
     announced, stride = sweeps.walk.announced, sweeps.walk.stride
     if not (ahead or announced):
@@ -80,7 +80,7 @@ def next_row(sweeps: Sweeps, row: Index) -> None:
             with _row_ahead(sweeps, following, stride, condition) as later:
                 _announce(sweeps, tuple(ahead), row, later)
         if ahead:
-            _load_held(sweeps, ahead, row, following)
+            _load_inputs(sweeps, ahead, row, following)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def _row_ahead(
 
 def _line_starts(sweeps: Sweeps, inputs: Iterable[Loaded]) -> Expr:
     """Whether the vectors of a thread are the first ones in their lines of memory."""
-    widest = max(ITEM_BYTES[held.held.op.dtype] for held in inputs)
+    widest = max(ITEM_BYTES[one.input.op.dtype] for one in inputs)
     vectors = max(1, LINE_BYTES // (sweeps.width * widest))
     return infix("==", infix("%", Name(sweeps.lane), vectors), 0)
 
@@ -109,26 +109,26 @@ def _announce(sweeps: Sweeps, inputs: Sequence[Loaded], row: Index, at: Index) -
     """Brings row `at` to L2; inputs are known by their bases in `row`."""
 
     def announce(_step: Expr | None) -> None:
-        for held in inputs:
-            base = substituted(held.base, dict.fromkeys(row.variables, at))
-            sweeps.writer.add(Call(ANNOUNCE, (), (pointer_at(Name(held.name), base),)))
+        for one in inputs:
+            base = substituted(one.base, dict.fromkeys(row.variables, at))
+            sweeps.writer.add(Call(ANNOUNCE, (), (pointer_at(Name(one.name), base),)))
 
     sweeps.run(announce)
 
 
-def _declare_vectors(sweeps: Sweeps, held: Loaded, array: str) -> None:
-    kind = VectorOf(stored(held.held.op.dtype), sweeps.width, loaded=True)
+def _declare_vectors(sweeps: Sweeps, one: Loaded, array: str) -> None:
+    kind = VectorOf(stored(one.input.op.dtype), sweeps.width, loaded=True)
     sweeps.writer.add(Array(kind, array, sweeps.walk.vectors))
 
 
-def _load_held(sweeps: Sweeps, arrays: Mapping[Loaded, str], row: Index, at: Index) -> None:
+def _load_inputs(sweeps: Sweeps, arrays: Mapping[Loaded, str], row: Index, at: Index) -> None:
     """Fills arrays with the vectors of row `at`; inputs are known by their bases in `row`."""
 
     def load(step: Expr | None) -> None:
         assert step is not None
-        for held, array in arrays.items():
-            base = substituted(held.base, dict.fromkeys(row.variables, at))
-            vector = sweeps.access.vector_load(held.held.op, held.name, base, sweeps.width)
+        for one, array in arrays.items():
+            base = substituted(one.base, dict.fromkeys(row.variables, at))
+            vector = sweeps.access.vector_load(one.input.op, one.name, base, sweeps.width)
             sweeps.writer.add(Assign(Element(Name(array), step), vector))
 
     sweeps.run(load)

@@ -22,11 +22,11 @@ from fusionstitch.codegen.schedule.schedule import Teams
 
 @dataclass(frozen=True)
 class RowLoop:
-    """`frame` is the loop, `row` what finds this thread's row (None if the frame does), `live` the
-    condition under which the row is its own (None if always), `lane` the thread's place in its team
-    (None if it is alone).
+    """`frame` is the loop, `row` the statement that finds this thread's row (None if the frame
+    does). `live` is the condition under which the row is its own (None: always), `lane` the
+    thread's number in its team (None if it is alone).
 
-    `first` is the first row that a thread visits, where rows can be told ahead."""
+    `first` is the first row that a thread visits, where rows are known ahead."""
 
     frame: Frame | None = None
     row: Expr | None = None

@@ -16,7 +16,7 @@ from fusionstitch.codegen.index_maps.maps import Guard, Indices, in_range, is_br
 from fusionstitch.codegen.ir.expressions import Address, Choice, Expr, Integer, Name, infix
 from fusionstitch.codegen.ir.types import PointerTo, stored
 from fusionstitch.codegen.lower.guards import holds
-from fusionstitch.codegen.lower.known import Known, Located, Placed, Sources
+from fusionstitch.codegen.lower.known import AtDepth, Known, Located, Sources
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 
@@ -38,7 +38,7 @@ class Selection:
     sources: Sources
     named: Callable[[Indices], Indices]
 
-    def selected(self, op: Op, index: Indices) -> Placed | None:
+    def selected(self, op: Op, index: Indices) -> AtDepth | None:
         """One load from the part that holds the element, if all parts lie in buffers: loads
         in branches would wait for each other. Pieces alike in their strides differ in where
         they start alone, which fewer variables decide than the element."""
@@ -67,7 +67,7 @@ class Selection:
         start = self._choice(op, conditions, starts, depth)
         vector = not alike or all(d.const % MOST_ALIGNED == 0 for d in apart)
         value = self.sources.loaded_from(op, start, depth, address, vector)
-        return self.known.keep(op, index, value, max(depth, self.known.depth_of((address,))))
+        return self.known.define(op, index, value, max(depth, self.known.depth_of((address,))))
 
     def _choice(
         self, op: Op, guards: Sequence[tuple[Guard, ...]], starts: Sequence[Expr], depth: int
@@ -108,14 +108,14 @@ class Selection:
                 yield guards, located
 
     def _there(self, index: Index, narrow: bool) -> bool:
-        """Whether the integers that an index depends on can be read whatever else holds: where
-        places are narrowed none can."""
+        """Whether the integers that an index depends on can be read unconditionally. None can where
+        indices are narrowed."""
 
-        def one(place: Fetched) -> bool:
-            if place.name:
+        def one(fetched: Fetched) -> bool:
+            if fetched.name:
                 return True
-            inside = not narrow and in_range(place.op, place.at)
-            return inside and all(self._there(i, narrow) for i in place.at)
+            inside = not narrow and in_range(fetched.op, fetched.at)
+            return inside and all(self._there(i, narrow) for i in fetched.at)
 
         return all(map(one, index.fetched))
 
@@ -126,8 +126,8 @@ class Selection:
             if bounds:
                 index = tuple(narrowed(i, bounds) for i in index)
             elif guard.index.hi >= guard.upper and guard.lower == 0 and guard.index in index:
-                place = self._named(guard.index, guard.upper)
-                index = tuple(place if i == guard.index else i for i in index)
+                named = self._named(guard.index, guard.upper)
+                index = tuple(named if i == guard.index else i for i in index)
         return index
 
     def _named(self, index: Index, extent: int) -> Index:

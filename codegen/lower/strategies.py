@@ -41,5 +41,5 @@ class Sums(Protocol):
         """Joins what the lanes of a row have, each of which ends with its share of the results."""
 
     def each(self, dot: Stage, size: int) -> AbstractContextManager[tuple[Index, Index]]:
-        """The loop over the results of a row, of `size`, that a lane has: their places in its
+        """The loop over the results of a row, of `size`, that a lane has: their indices in its
         array, and their numbers."""

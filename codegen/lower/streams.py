@@ -17,7 +17,7 @@ from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, Number, app
 from fusionstitch.codegen.ir.intrinsics import ALL_LANES, APPROXIMATE_EXP, EXP, JOIN, REDUCE_LANES
 from fusionstitch.codegen.ir.statements import Assign, Let, Skip
 from fusionstitch.codegen.ir.types import BOOL, FLOAT, computed
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.column_blocks import ColumnBlocks
 from fusionstitch.codegen.lower.dot_words import WordElements, WordSums, row_words
@@ -92,7 +92,7 @@ class Stream:
     def _stored_products(self) -> list[Stage]:
         """The dots of this pass whose elements are results themselves: none may be left out."""
         rows = self.rows
-        stored = [s for s in rows.nest.products if rows.wanted(s)]
+        stored = [s for s in rows.nest.products if rows.is_stored(s)]
         return [s for s in stored if self.rows.nest.level[s] in self.levels]
 
     def _sweep(self, level: int, totals: dict[Stage, str], results: dict[Stage, str]) -> None:
@@ -111,7 +111,7 @@ class Stream:
         that only finds extrema does not know what they are so far."""
         if running_in(self.rows.nest, self.levels).extrema and not self.now:
             return
-        self.rows.digits.bind_column(self.rows.column_place())
+        self.rows.digits.bind_column(self.rows.column_index())
         conditions = self._nil(swept)
         margin = None if conditions is None else self._margin(swept[0])
         if conditions is None or margin is None:
@@ -141,9 +141,9 @@ class Stream:
         was given: those beyond the last stand for nothing."""
         (row,) = self.rows.nest.rows
         known = self.rows.digits.of[row]
-        self.rows.digits.of[row] = self.rows.row_place()
+        self.rows.digits.of[row] = self.rows.row_index()
         whole = running_in(self.rows.nest, self.levels).whole
-        mask = find_mask(stage.op, *self.rows.digits.place(stage), whole)
+        mask = find_mask(stage.op, *self.rows.digits.indices(stage), whole)
         self.rows.digits.of[row] = known
         return mask.margin if mask else None
 
@@ -153,9 +153,9 @@ class Stream:
         mask: Mask | None = None
         conditions: dict[tuple[float, Key], None] = {}
         for stage in swept:
-            if self.rows.nest.place[stage] is Place.DOT:
+            if self.rows.nest.role[stage] is Role.DOT:
                 self.rows.bind_results(stage)
-            terms = stage.op, *self.rows.digits.place(stage)
+            terms = stage.op, *self.rows.digits.indices(stage)
             mask = mask or find_mask(*terms, running.whole)
             nil = nil_terms(*terms, mask, running) if mask and stage.is_reduction else None
             if nil is None:
@@ -177,9 +177,9 @@ class Stream:
 
     def _degree(self, stage: Stage, running: Running) -> Degree:
         self.rows.digits.bind_column(self.rows.column)
-        if self.rows.nest.place[stage] is Place.DOT:
+        if self.rows.nest.role[stage] is Role.DOT:
             self.rows.bind_results(stage)
-        found = degree(stage.op, *self.rows.digits.place(stage), running)
+        found = degree(stage.op, *self.rows.digits.indices(stage), running)
         assert found is not None
         return found
 
@@ -243,11 +243,11 @@ class Stream:
     def _relative_to(self, key: Key, known: dict[Key, Expr]) -> Expr:
         """A value of the row where extrema are what `known` says."""
         memo = self.rows.writer.block.memo
-        kept = dict(memo)
+        outer = dict(memo)
         memo.update({(op.id, at): value for (op, at), value in known.items()})
         value = self.rows.values.value(*key)
         memo.clear()
-        memo.update(kept)
+        memo.update(outer)
         return value
 
     def _multiply_sums(
@@ -256,8 +256,8 @@ class Stream:
         if stage in totals:
             self.rows.writer.add(Assign(element(totals[stage], self.rows.row), Name(factor), "*"))
             return
-        held = self.of.sums.size(stage)
-        own = variable(self.rows.writer.name("n"), held)
+        size = self.of.sums.size(stage)
+        own = variable(self.rows.writer.name("n"), size)
         with self.rows.loop(own):
-            place = self.rows.row * held + own
-            self.rows.writer.add(Assign(element(results[stage], place), Name(factor), "*"))
+            at = self.rows.row * size + own
+            self.rows.writer.add(Assign(element(results[stage], at), Name(factor), "*"))

@@ -37,11 +37,11 @@ from fusionstitch.codegen.ir.statements import (
     unrolled,
 )
 from fusionstitch.codegen.ir.types import INT, Record, Scalar, computed
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.sums import functor_of, start_of
-from fusionstitch.codegen.schedule.walk import UNIT, Held
+from fusionstitch.codegen.schedule.walk import UNIT, RowInput
 from fusionstitch.costmodel.devices import WARP
 from fusionstitch.hlo.graph import Op
 
@@ -50,10 +50,10 @@ Key = tuple[Op, Indices]
 
 @dataclass(frozen=True)
 class Loaded:
-    """An input that stays in registers (`Held` of codegen/schedule/walk.py): `array` holds the
-    vectors at `base` of the buffer `name`, and `ahead` ('' if none) those of the next row."""
+    """A row input (codegen/schedule/walk.py) in registers: `array` holds the vectors at `base` of
+    the buffer `name`, and `ahead` ('' if none) those of the next row."""
 
-    held: Held
+    input: RowInput
     name: str
     base: Index
     array: str
@@ -70,23 +70,23 @@ class Sweeps:
         self.label, self.int, self.names = access.label, access.int, access.names
         self.block, self.cluster = site.kernel.plan.block, site.kernel.plan.cluster
         self.width = self.walk.width
-        #: the element of a vector, the thread's place along the row in vectors, and whether its
+        #: the element of a vector, the thread's position along the row in vectors, and whether its
         #: only one is known to exist
         self.element = self.unit = Index()
         self.opened = False
         #: the inputs held from row to row; by value the array that keeps it from sweep to sweep,
         #: with the level of the sweep that fills it; the arrays of sums of columns
-        self.held: list[Loaded] = []
+        self.row_inputs: list[Loaded] = []
         self.reused: dict[Key, tuple[str, int]] = {}
         self.carried: dict[Stage, str] = {}
         #: whether this thread's row is its own, and whether it is the first of its team
         self.live: Expr | None = None
         self.first: Expr | None = None
-        #: the variable that holds the thread's place in its team, '' if it is alone
+        #: the variable that holds the thread's number in its team, '' if it is alone
         self.lane = ""
 
     def name_lane(self, lane: Expr | None) -> None:
-        """Names the thread's place in its team, once."""
+        """Names the thread's number in its team, once."""
         if lane and not self.lane:
             self.lane = self.writer.name("lane")
             self.writer.let(INT, self.lane, lane)
@@ -97,20 +97,20 @@ class Sweeps:
         stages = self.nest.at(level)
         known: list[tuple[Stage, Expr]] = []
         for stage in stages:
-            if self.nest.place[stage] is Place.ROW:
+            if self.nest.role[stage] is Role.ROW:
                 value = self.values.computed(stage.op, self.digits.index(stage))[0]
                 self.writer.block.memo[stage.op.id, self.digits.index(stage)] = value
                 known.append((stage, value))
         for stage, value in known:
             self.access.store(stage, value, [self.first, self.live])
-        sweep = [s for s in stages if self.nest.place[s] is not Place.ROW]
+        sweep = [s for s in stages if self.nest.role[s] is not Role.ROW]
         if not sweep:
             return
-        # the other threads wait for the sums of a row, nobody for those of its columns
-        sweep.sort(key=lambda s: self.nest.place[s] is Place.CARRY)
+        # other threads wait for the sums of a row, but none for those of its columns
+        sweep.sort(key=lambda s: self.nest.role[s] is Role.CARRY)
         totals: dict[Stage, str] = {}
         for stage in sweep:
-            if self.nest.place[stage] is Place.REDUCE:
+            if self.nest.role[stage] is Role.REDUCE:
                 totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
                 start = Let(self.compute(stage), totals[stage], start_of(stage), changes=True)
                 self.writer.add(start)
@@ -139,8 +139,8 @@ class Sweeps:
         elif self.walk.unrolled:
             inside, step = If(infix("<", Name(name), units)), Name("step")
             with writer.nested(unrolled("step", self.walk.vectors)):
-                place = infix("+", infix("*", step, threads), Name(self.lane))
-                writer.let(int_, name, place if self.lane else step)
+                index = infix("+", infix("*", step, threads), Name(self.lane))
+                writer.let(int_, name, index if self.lane else step)
                 writer.declare(name)
                 with writer.nested(inside, pinned=True) if units % threads else nullcontext():
                     body(step)
@@ -152,13 +152,13 @@ class Sweeps:
                 body(None)
 
     def name_unit(self) -> None:
-        """Names the thread's place along the row, once."""
+        """Names the thread's position along the row, once."""
         if self.plan.inner > 1 and not self.unit.terms:
             name = self.writer.name("column")
             self.unit = variable(name, self.plan.inner // self.width)
             self.names[UNIT] = name
 
-    def keep_values(self) -> None:
+    def declare_live(self) -> None:
         """Declares arrays for what is kept from sweep to sweep."""
         for one in self.walk.live:
             name = self.writer.name(f"{self.label(one.op)}_row")
@@ -177,11 +177,11 @@ class Sweeps:
             return
         with self.access.vector_loop(self.element):
             self.digits.bind_column(self.unit * self.width + self.element)
-            where = self.slot(step)
-            for held in self.held:
+            where = self.register_index(step)
+            for loaded in self.row_inputs:
                 assert step is not None
-                vector = Element(Name(held.array), step)
-                self.access.vectors_before()[held.name, held.base] = vector
+                vector = Element(Name(loaded.array), step)
+                self.access.vectors_before()[loaded.name, loaded.base] = vector
             sums |= {s: Element(Name(name), where) for s, name in self.carried.items()}
             for (op, at), (name, first) in self.reused.items():
                 if first < level:
@@ -192,8 +192,8 @@ class Sweeps:
                     value = self.values.value(op, at)
                     self.writer.add(Assign(Element(Name(name), where), value))
 
-    def slot(self, step: Expr | None) -> Expr:
-        """The place in a register array of the current element."""
+    def register_index(self, step: Expr | None) -> Expr:
+        """The index of the current element in a register array."""
         if not self.element.terms:
             return step or Number("0")
         if not step or step == Number("0"):
@@ -205,7 +205,7 @@ class Sweeps:
         stores: list[tuple[Stage, Expr]] = []
         for stage in stages:
             if stage in totals:
-                term = self.values.accumulated(stage.op, *self.digits.place(stage))
+                term = self.values.accumulated(stage.op, *self.digits.indices(stage))
                 total = totals[stage]
                 if stage.op.opcode == "dot":
                     self.writer.add(Assign(total, term, "+"))

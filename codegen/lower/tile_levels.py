@@ -13,7 +13,7 @@ from fusionstitch.codegen.ir.expressions import Expr, apply, element
 from fusionstitch.codegen.ir.intrinsics import JOIN, REDUCE_LANES
 from fusionstitch.codegen.ir.statements import Assign
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.products import add_products
 from fusionstitch.codegen.lower.strategies import Elements, Sums
@@ -47,16 +47,16 @@ class Levels:
         self.row_values(level)
         stages, products = nest.at(level), nest.products
         dots = [s for s in stages if s in products]
-        readers = [s for s in nest.stages if s not in products or rows.wanted(s)]
+        readers = [s for s in nest.stages if s not in products or rows.is_stored(s)]
         sums = sums_of_dots(dots, readers)
         inside = {dot for summed, total in sums for dot in summed if dot.op is not total}
-        elsewhere = (Place.ROW, Place.RESULT)
-        sweep = [s for s in stages if nest.place[s] not in elsewhere and s not in inside]
+        elsewhere = (Role.ROW, Role.RESULT)
+        sweep = [s for s in stages if nest.role[s] not in elsewhere and s not in inside]
         if rows.walk.early:
             self.parts.load_early(sweep)
         for summed, total in sums:
             add_products(rows, self.elements, self.parts, summed, total)
-        if not any(s not in products or rows.wanted(s) for s in sweep):
+        if not any(s not in products or rows.is_stored(s) for s in sweep):
             return
         totals, results = self.partials(sweep)
         if rows.tile.shares == 1 and rows.tile.lot == 1:
@@ -72,7 +72,7 @@ class Levels:
     def row_values(self, level: int) -> None:
         """What is known of each row, and of each result per row, before a level."""
         for stage in self.rows.nest.at(level):
-            if self.rows.nest.place[stage] is Place.ROW:
+            if self.rows.nest.role[stage] is Role.ROW:
                 self._row_value(stage)
         self.results.values(level)
 
@@ -88,16 +88,16 @@ class Levels:
 
     def partials(self, sweep: Sequence[Stage]) -> tuple[Arrays, Arrays]:
         """Arrays for the sums of rows and for the dots along the columns of a sweep."""
-        rows, place, count = self.rows, self.rows.nest.place, self.rows.tile.rows
+        rows, role, count = self.rows, self.rows.nest.role, self.rows.tile.rows
         totals = {
             s: rows.array(s.op, "_partial", count, start_of(s))
             for s in sweep
-            if place[s] is Place.REDUCE
+            if role[s] is Role.REDUCE
         }
         results = {
             s: rows.array(s.op, "_partial", count * self.sums.size(s), zero_of(s.op))
             for s in sweep
-            if place[s] is Place.DOT
+            if role[s] is Role.DOT
         }
         return totals, results
 
@@ -114,22 +114,22 @@ class Levels:
         """All elements of the rows, step by step. What a step adds to the sums of `at_end` is added
         after it: a maximum between two loads would keep the compiler from making one of them."""
         rows, tile = self.rows, self.rows.tile
-        keep = self._kept_from(level)
+        live = self._live_from(level)
         with rows.loop(rows.step):
             size = tile.pairs * tile.rows
             terms = {s: rows.array(s.op, "_term", size, start_of(s)) for s in at_end}
             weights = self._weights(results)
             with rows.loop(rows.pair), rows.columns(guarded=True):
-                self._elements(stages, totals, terms, keep, weights)
+                self._elements(stages, totals, terms, live, weights)
                 self.sums.add_column(results, weights)
             for stage, term in terms.items():
                 with rows.loop(rows.pair), rows.loop(rows.row):
-                    added = element(term, rows.place_in_step())
+                    added = element(term, rows.step_index())
                     self._add(stage, element(totals[stage], rows.row), added)
             self.sums.add_step(results, weights)
-        rows.element_arrays |= keep
+        rows.element_arrays |= live
 
-    def _kept_from(self, level: int) -> dict[Key, str]:
+    def _live_from(self, level: int) -> dict[Key, str]:
         """Arrays for the elements that this sweep computes and a later one needs."""
         rows = self.rows
         names = {RESULT: rows.result, UNIT: render(rows.column), TILED: render(rows.row)}
@@ -149,7 +149,7 @@ class Levels:
         found: dict[Key, str] = {}
         for stage in results:
             free = rows.bind_results(stage)
-            for source, at in body_reads(stage.op, *rows.digits.place(stage)):
+            for source, at in body_reads(stage.op, *rows.digits.indices(stage)):
                 if (source, at) in found or any(free.variables & i.variables for i in at):
                     continue
                 zero = zero_of(source) if tile.pairs > 1 else None
@@ -161,7 +161,7 @@ class Levels:
         stages: Sequence[Stage],
         totals: Arrays,
         terms: Arrays,
-        keep: Mapping[Key, str],
+        live: Mapping[Key, str],
         weights: Mapping[Key, str],
     ) -> None:
         """One element of each row: elementwise values, sums of rows, what dots will weigh with."""
@@ -170,29 +170,29 @@ class Levels:
             rows.know_elements()
             stores: list[tuple[Stage, Expr]] = []
             for stage in stages:
-                if rows.nest.place[stage] is Place.DOT:
+                if rows.nest.role[stage] is Role.DOT:
                     continue
                 if stage in totals:
-                    term = rows.values.accumulated(stage.op, *rows.digits.place(stage))
+                    term = rows.values.accumulated(stage.op, *rows.digits.indices(stage))
                     if stage in terms:
-                        writer.add(Assign(element(terms[stage], rows.place_in_step()), term))
+                        writer.add(Assign(element(terms[stage], rows.step_index()), term))
                     else:
                         self._add(stage, element(totals[stage], rows.row), term)
                     continue
                 stores.append((stage, rows.access.value_of(stage)))
-            for (op, at), name in keep.items():
-                writer.add(Assign(element(name, rows.place()), rows.values.value(op, at)))
+            for (op, at), name in live.items():
+                writer.add(Assign(element(name, rows.element_index()), rows.values.value(op, at)))
             for (op, at), name in weights.items():
                 value = rows.values.value(op, at)
-                writer.add(Assign(element(name, rows.place_in_step()), value))
+                writer.add(Assign(element(name, rows.step_index()), value))
             for stage, value in stores:
                 rows.access.store(stage, value, [rows.live, rows.row_live])
 
     def _all_elements(self, sweep: Sequence[Stage]) -> None:
         """The elements that a thread has of a tile where no sum is left to add up."""
         rows = self.rows
-        with self.parts.elements() as places:
-            for op, stage, value in places:
+        with self.parts.elements() as elements:
+            for op, stage, value in elements:
                 rows.writer.block.memo[op.id, rows.digits.index(stage)] = value
             for stage, value in [(stage, rows.access.value_of(stage)) for stage in sweep]:
                 rows.access.store(stage, value, [rows.live, rows.row_live])

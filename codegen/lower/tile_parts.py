@@ -27,7 +27,7 @@ from fusionstitch.codegen.schedule.tiled_walks import reached
 from fusionstitch.hlo.graph import Op
 
 #: Values of ops and stages.
-Places = list[tuple[Op, Stage, Expr]]
+Elements = list[tuple[Op, Stage, Expr]]
 #: Vectors for its elements that a thread loads before the dots.
 MOST_EARLY = 4
 
@@ -62,7 +62,7 @@ class Parts:
         hide their latency."""
         rows, tile, access = self.rows, self.rows.tile, self.rows.access
         units = tile.rows * tile.steps // tile.unit
-        kept = rows.row, rows.step, rows.pair
+        outer = rows.row, rows.step, rows.pair
         unit = rows.share
         if units < tile.shares:
             unit = variable(rows.writer.name("unit"), units)
@@ -71,12 +71,12 @@ class Parts:
                 rows.writer.let(INT, name, least(INT, Integer(rows.share), units - 1))
         near = self._bind_unit(unit)
         rows.bind_row()
-        rows.digits.bind_column(rows.column_place())
+        rows.digits.bind_column(rows.column_index())
         for lane in near.variables:
             access.vector = Vector(tile.unit, lane, rows.writer.depth)
         self.early = unit, {}
         for stage in (s for s in sweep if s not in rows.nest.products):
-            for (op, at), _ in reached(stage.op, *rows.digits.place(stage), access.whole):
+            for (op, at), _ in reached(stage.op, *rows.digits.indices(stage), access.whole):
                 if access.located(op, at) is None or len(self.early[1]) == MOST_EARLY:
                     continue
                 name, at = access.memory.buffer(op), rows.values.named(at)
@@ -84,7 +84,7 @@ class Parts:
                 if base is not None:
                     self.early[1][name, base] = access.vector_of(op, name, base)
         access.vector = None
-        rows.row, rows.step, rows.pair = kept
+        rows.row, rows.step, rows.pair = outer
         rows.bind_row()
 
     def _bind_unit(self, unit: Index) -> Index:
@@ -98,12 +98,12 @@ class Parts:
         rows.step, rows.pair = rows.step // tile.pairs, rows.step % tile.pairs
         return rows.next
 
-    def elements(self) -> AbstractContextManager[Places]:
+    def elements(self) -> AbstractContextManager[Elements]:
         """The loop over the elements of a tile that a thread has, with the values it joined."""
         return self._own() if self.joined else self._all()
 
     @contextmanager
-    def _all(self) -> Iterator[Places]:
+    def _all(self) -> Iterator[Elements]:
         """All elements of the tile."""
         rows = self.rows
         with (
@@ -116,7 +116,7 @@ class Parts:
             yield []
 
     @contextmanager
-    def _own(self) -> Iterator[Places]:
+    def _own(self) -> Iterator[Elements]:
         """The elements of the tile that a thread has joined."""
         rows, tile = self.rows, self.rows.tile
         units = tile.rows * tile.steps // tile.unit
@@ -136,8 +136,8 @@ class Parts:
             opened.enter_context(self._neighbours(near))
             if self.early:
                 rows.access.vectors_before().update(self.early[1])
-            place = own * tile.unit + near
-            yield [(op, stage, element(array, place)) for op, stage, array in self.joined]
+            at = own * tile.unit + near
+            yield [(op, stage, element(array, at)) for op, stage, array in self.joined]
 
     @contextmanager
     def _neighbours(self, index: Index) -> Iterator[None]:
@@ -148,5 +148,5 @@ class Parts:
                 yield
             return
         with rows.access.vector_loop(index):
-            rows.digits.bind_column(rows.column_place())
+            rows.digits.bind_column(rows.column_index())
             yield

@@ -1,9 +1,9 @@
 """The rows of a register tile: a team of lanes works on several of them at once.
 
-Row by row the order is that of other nests (nest.py), but every statement of a row stands in an
-unrolled loop over the tile's rows, and what does not depend on the row moves out of it: an operand
-is read once for all of them. Values of a row are arrays over the tile's rows, values of an element
-arrays over rows and steps; unrolled, both are registers.
+The order is that of other nests (nest.py), but every statement of a row stands in an unrolled loop
+over the tile's rows. What does not depend on the row moves out of it: an operand is read once for
+all of them. Values per row are arrays over the tile's rows, values per element are arrays over rows
+and steps. Once unrolled, both are registers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TileRows:
         self.unit = self.row = self.row_name = Index()
         #: the column: its step, which of a lane's in that, and the block of a streamed row
         self.column = self.step = self.pair = self.column_block = Index()
-        #: the thread's place in its row, and its group of lanes on tensor cores
+        #: the thread's number in its row, and its group of lanes on tensor cores
         self.lane = ""
         self.member = self.four = Index()
         #: the part of the summed elements that a thread walks
@@ -93,7 +93,7 @@ class TileRows:
         return Name(thread), threads
 
     def bind_lanes(self, lane: Expr | None) -> None:
-        """Declares the thread's place in its row, and which of its warp's rows that is."""
+        """Declares the thread's number in its row, and which of its warp's rows that is."""
         if not lane:
             return
         lanes, tensor = self.tile.lanes, self.tile.tensor
@@ -122,18 +122,18 @@ class TileRows:
             self.writer.let(INT, render(self.column), column)
             self.writer.declare(render(self.column))
 
-    def row_place(self) -> Index:
+    def row_index(self) -> Index:
         """The row of the nest, which may lie beyond the last."""
         return self.tile.row_of(self.unit, self.four, self.row)
 
     def bind_row(self) -> None:
         """Binds the row axes to the current row: of those beyond the last, to the last."""
-        place = row = self.row_place()
+        index = row = self.row_index()
         if self.limit:
             name = self.writer.name("row")
-            clamped = least(self.int, Integer(place), infix("-", self.limit, 1))
+            clamped = least(self.int, Integer(index), infix("-", self.limit, 1))
             self.clamped = Let(self.int, name, clamped)
-            self.row_live = infix("<", Integer(place), self.limit)
+            self.row_live = infix("<", Integer(index), self.limit)
             row = self.row_name = variable(name, self.plan.rows)
         self.access.bind_rows(row, self.access.position(row, 1))
 
@@ -202,30 +202,30 @@ class TileRows:
         if tile.steps == 1 and not guarded:
             guard = None
         if tile.steps > 1:
-            place: Expr = Integer(self.column_place())
+            index: Expr = Integer(self.column_index())
             if beyond and not guarded:
-                guard, place = None, least(INT, place, inner - 1)
-            self.writer.let(INT, name, place)
+                guard, index = None, least(INT, index, inner - 1)
+            self.writer.let(INT, name, index)
             self.writer.declare(name)
         self.digits.bind_column(self.column)
         with self.guarded(guard):
             yield
 
-    # ---- places ---------------------------------------------------------------------------------
+    # ---- indices --------------------------------------------------------------------------------
 
-    def column_place(self) -> Index:
+    def column_index(self) -> Index:
         """The lane's column in the current step, which may lie beyond the last."""
         near = self.next
         return self.tile.column_of(self.column_block, self.step, self.member, self.pair, near)
 
-    def place(self) -> Index:
-        """The place in an array over rows and steps of the current element."""
+    def element_index(self) -> Index:
+        """The index of the current element in an array over rows and steps."""
         step = self.step * self.tile.pairs + self.pair
         return self.row * self.tile.steps + step * self.tile.lot + self.next
 
-    def place_in_step(self) -> Index:
-        """The place in an array over one step of the current element: a streamed row's lie
-        together."""
+    def step_index(self) -> Index:
+        """The index of the current element in an array over one step. Elements of a streamed row
+        are adjacent in it."""
         if self.tile.columns:
             return self.row * self.tile.pairs + self.pair
         return self.pair * self.tile.rows + self.row
@@ -233,7 +233,7 @@ class TileRows:
     def know_elements(self) -> None:
         """Makes the elements in registers known in the current frame."""
         for (op, at), name in self.element_arrays.items():
-            self.writer.block.memo[op.id, at] = element(name, self.place())
+            self.writer.block.memo[op.id, at] = element(name, self.element_index())
 
     def array(self, op: Op, ending: str, size: int, start: Expr | None = None) -> str:
         """Declares an array of `size` values, all `start` if that is given."""
@@ -255,7 +255,7 @@ class TileRows:
         self.digits.bind(leaves, free)
         return free
 
-    def wanted(self, stage: Stage) -> bool:
-        """Whether a stage's value has a place in memory."""
+    def is_stored(self, stage: Stage) -> bool:
+        """Whether a stage's value is stored in memory."""
         memory = self.access.memory
         return bool(self.access.stores(stage) or stage.cuts or stage in memory.shared)

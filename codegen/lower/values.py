@@ -48,22 +48,22 @@ from fusionstitch.codegen.ir.statements import Array, Assign, Group, If
 from fusionstitch.codegen.ir.types import computed, stored
 from fusionstitch.codegen.loops.stages import body_reads
 from fusionstitch.codegen.lower.guards import holds
-from fusionstitch.codegen.lower.known import Known, Placed, Sources
+from fusionstitch.codegen.lower.known import AtDepth, Known, Sources
 from fusionstitch.codegen.lower.pads import OFTEN, Nearest
 from fusionstitch.codegen.lower.selected import Selection
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.rewrite.monoids import Monoid, joins
-from fusionstitch.codegen.text.expressions import is_rounded, keeps_value, literal, rotation
+from fusionstitch.codegen.text.expressions import is_rounded, literal, preserves_value, rotation
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import UNSIGNED, Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: What gives a value after it has been sent each value that it asks for.
-Task = Generator[tuple[Op, Indices], Any, Placed]
-#: Values that are computed for one at most, those included that it is made of; what only moves them
-#: takes no text. An op inlined at many places is written at each: a scan over 50 elements by halves
-#: has 90 ops and thousands of values, whose text takes compilers as long as that of as many ops
+#: A generator that yields the values it needs, is sent each of them, and returns its own.
+Task = Generator[tuple[Op, Indices], Any, AtDepth]
+#: Most values that are computed for one, including those that it is made of; what only moves them
+#: takes no text. An op inlined at many indices is written at each. A scan over 50 elements by
+#: halves has 90 ops and thousands of values, and takes compilers as long as that many ops
 #: (`MOST_OPS` of codegen/decisions.py).
 MOST_VALUES = 2000
 TOO_LONG = f"Its text of more than {MOST_VALUES} values would take too long to compile: split it."
@@ -92,27 +92,27 @@ class Values:
         self.written = 0
 
     def value(self, op: Op, index: Indices) -> Expr:
-        return self.placed(op, index)[0]
+        return self.at_depth(op, index)[0]
 
-    def placed(self, op: Op, index: Indices) -> Placed:
+    def at_depth(self, op: Op, index: Indices) -> AtDepth:
         """The value of `op` at `index`, from a register, from memory, or computed."""
-        return self._done(self._placing(op, index))
+        return self._done(self._finding(op, index))
 
-    def computed(self, op: Op, index: Indices) -> Placed:
+    def computed(self, op: Op, index: Indices) -> AtDepth:
         """The value computed here, whether or not it is also stored somewhere."""
         return self._done(self._computing(op, index))
 
-    def _done(self, task: Task) -> Placed:
+    def _done(self, task: Task) -> AtDepth:
         """What `task` gives, once what it waits for is done: a stack of our own, since chains of
         ops are longer than Python's."""
         waiting = [task]
         most = self.written + MOST_VALUES
-        given: Placed | None = None
+        given: AtDepth | None = None
         raised: Exception | None = None
         while True:
             try:
-                wanted = waiting[-1].throw(raised) if raised else waiting[-1].send(given)
-                waiting.append(self._placing(*wanted))
+                needed = waiting[-1].throw(raised) if raised else waiting[-1].send(given)
+                waiting.append(self._finding(*needed))
                 if self.written > most:
                     raise CodegenError(TOO_LONG)
                 given = raised = None
@@ -128,23 +128,23 @@ class Values:
                 assert given is not None
                 return given
 
-    def _placing(self, op: Op, index: Indices) -> Task:
+    def _finding(self, op: Op, index: Indices) -> Task:
         found = self.writer.find((op.id, index))
         if found is not None:
             return found
         if any(i.fetched for i in index):
-            places: list[Fetched] = []
+            fetches: list[Fetched] = []
 
-            def noted(place: Fetched) -> Fetched:
-                places.append(place)
-                return place
+            def noted(fetched: Fetched) -> Fetched:
+                fetches.append(fetched)
+                return fetched
 
             for i in index:
                 replaced(i, noted)
-            for place in places:
-                if not place.name and self.writer.find(place) is None:
-                    yield place.op, place.at
-                    self._fetched(place)
+            for fetched in fetches:
+                if not fetched.name and self.writer.find(fetched) is None:
+                    yield fetched.op, fetched.at
+                    self._fetched(fetched)
             named = self.named(index)
             if named != index:
                 value, depth = yield op, named
@@ -154,26 +154,24 @@ class Values:
         if memory is not None:
             value, depth = memory
             depth = max(depth, self.known.depth_of(index))
-            return self.known.keep(op, index, value, depth)
+            return self.known.define(op, index, value, depth)
         return (yield from self._computing(op, index))
 
     def named(self, index: Indices) -> Indices:
         """`index` with every integer it depends on printed, and known by name."""
         return tuple(replaced(i, self._fetched) for i in index)
 
-    def _fetched(self, place: Fetched) -> Fetched:
-        if place.name:
-            return place
-        found = self.writer.find(place)
+    def _fetched(self, fetched: Fetched) -> Fetched:
+        if fetched.name:
+            return fetched
+        found = self.writer.find(fetched)
         if found is None:
-            value, depth = self.placed(place.op, place.at)
-            value = clamped(value, place.op.dtype, place.extent - 1)
-            return replace(
-                place,
-                name=self.known.integer(place, f"{self.known.label(place.op)}_index", value, depth),
-            )
+            value, depth = self.at_depth(fetched.op, fetched.at)
+            value = clamped(value, fetched.op.dtype, fetched.extent - 1)
+            hint = f"{self.known.label(fetched.op)}_index"
+            return replace(fetched, name=self.known.integer(fetched, hint, value, depth))
         assert isinstance(found[0], Name)
-        return replace(place, name=found[0].name)
+        return replace(fetched, name=found[0].name)
 
     def _computing(self, op: Op, index: Indices) -> Task:
         if op.opcode == "constant":
@@ -197,15 +195,15 @@ class Values:
         if rotated and all(self.sources.stored(o, index) is None for o in op.operands):
             value, depth = yield rotated[0], index
             rotation_of = apply(ROTATE_LEFT, value, number(rotated[1]))
-            return self.known.keep(op, index, rotation_of, depth)
-        args: list[Placed] = []
+            return self.known.define(op, index, rotation_of, depth)
+        args: list[AtDepth] = []
         for read in reads(op, index):
             args.append((yield op.operands[read.operand], read.index))
         numerics = "fast" if op.opcode in self.approximate else self.numerics
-        if len(args) == 1 and keeps_value(op, numerics):
+        if len(args) == 1 and preserves_value(op, numerics):
             return args[0]
         value = Arithmetic(op, tuple(value for value, _ in args), numerics)
-        return self.known.keep(op, index, value, max((d for _, d in args), default=0))
+        return self.known.define(op, index, value, max((d for _, d in args), default=0))
 
     def depth_of(self, op: Op, index: Indices) -> int:
         """The depth from which on an element of an input may be read."""
@@ -218,11 +216,11 @@ class Values:
         return self._done(self._adding(op, dims, inner))[0]
 
     def _adding(self, op: Op, dims: Indices, inner: Indices) -> Task:
-        placed: list[Placed] = []
+        pairs: list[AtDepth] = []
         for read in body_reads(op, dims, inner):
-            placed.append((yield read))
-        depth = max(d for _, d in placed)
-        terms = [value for value, _ in placed]
+            pairs.append((yield read))
+        depth = max(d for _, d in pairs)
+        terms = [value for value, _ in pairs]
         if op.opcode == "reduce":
             return terms[0], depth
         compute = computed(op.dtype)
@@ -241,14 +239,14 @@ class Values:
             total = apply(JOIN, init[0], total, template=(joins(op)[1],))
         return _rounded(total, op.dtype) if is_rounded(op, self.numerics) else total
 
-    def _init(self, op: Op) -> Placed | None:
+    def _init(self, op: Op) -> AtDepth | None:
         """What a reduction starts from, if its terms alone do not give its result."""
         if op.opcode == "dot" or isinstance(op.attrs["reducer"], Monoid):
             return None
-        init = self.placed(op.operands[len(op.operands) // 2], ())
+        init = self.at_depth(op.operands[len(op.operands) // 2], ())
         return None if init[0] == Number(joins(op)[0]) else init
 
-    def _constant(self, op: Op, index: Indices) -> Placed:
+    def _constant(self, op: Op, index: Indices) -> AtDepth:
         if op.id not in self.tables:
             return Number(literal(op.attrs["value"].flat[0], op.dtype)), 0
         depth = self.known.depth_of(index)
@@ -295,13 +293,13 @@ class Values:
         return Name(name), writer.depth
 
     def _padded(self, op: Op, index: Indices, guards: tuple[Guard, ...], inside: Indices) -> Task:
-        """A value that most indices have: all read it, at the nearest place where it is, since
+        """A value that most indices have. All read it, at the nearest index that has it, since
         loads in branches would wait for each other."""
         value, depth = yield op.operands[0], inside
         padding, known = yield op.operands[1], ()
         depth = max(depth, known, self.known.depth_of(tuple(g.index for g in guards)))
         chosen = Choice(((self._holds(guards), value),), padding)
-        return self.known.keep(op, index, chosen, depth)
+        return self.known.define(op, index, chosen, depth)
 
     def _holds(self, guards: tuple[Guard, ...]) -> Expr:
         return holds(tuple(replace(g, index=self.named((g.index,))[0]) for g in guards))
@@ -309,10 +307,10 @@ class Values:
     def _unrolled(self, op: Op, index: Indices) -> Task:
         """A reduction over very few elements, written out."""
         steps = itertools.product(*(range(extent) for extent in inner_extents(op)))
-        placed: list[Placed] = []
+        pairs: list[AtDepth] = []
         for step in steps:
-            placed.append((yield from self._adding(op, index, tuple(map(constant, step)))))
-        terms = [value for value, _ in placed]
+            pairs.append((yield from self._adding(op, index, tuple(map(constant, step)))))
+        terms = [value for value, _ in pairs]
         if op.opcode == "dot":
             total = terms[0] if len(terms) == 1 else infix("+", *terms)
         else:
@@ -323,9 +321,9 @@ class Values:
             for term in terms[1:]:
                 total = apply(JOIN, total, term, template=(functor,))
         if init := self._init(op):
-            placed.append(init)
-        depth = max(d for _, d in placed)
-        return self.known.keep(op, index, self.finished(op, total), depth)
+            pairs.append(init)
+        depth = max(d for _, d in pairs)
+        return self.known.define(op, index, self.finished(op, total), depth)
 
 
 def _rounded(value: Expr, dtype: str) -> Expr:

@@ -1,4 +1,4 @@
-"""Rooms: shared memory that the threads of a nest exchange values through while they walk it."""
+"""Shared memory through which the threads of a nest exchange values while they walk it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.streams import layouts_of
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan, slot_bytes
 from fusionstitch.codegen.text.types import compute_bytes
@@ -29,7 +29,7 @@ def exchange_buffers(
     if nest.tile is not None:
         yield from _of_tile(nest, group, block)
         return
-    reduced = nest.nest.placed(Place.REDUCE)
+    reduced = nest.nest.with_role(Role.REDUCE)
     if nest.teams.joins_warps:  # warps join what they have of all sums of a level at once
         for level in sorted({nest.nest.level[s] for s in reduced}):
             joined = tuple(s for s in reduced if nest.nest.level[s] == level)
@@ -37,7 +37,7 @@ def exchange_buffers(
     each: dict[Stage, int] = {}
     if nest.teams.threads < block:
         most = nest.most_per_thread()
-        each |= {s: most * compute_bytes(s.op.dtype) for s in nest.nest.placed(Place.CARRY)}
+        each |= {s: most * compute_bytes(s.op.dtype) for s in nest.nest.with_role(Role.CARRY)}
     if nest.teams.columns:
         each |= {s: compute_bytes(s.op.dtype) for s in reduced}
     if each:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fusionstitch.codegen.index_maps.maps import Indices
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.schedule import KernelPlan, NestPlan
 from fusionstitch.hlo.graph import Graph, Op
@@ -21,7 +21,7 @@ class _Site:
     phase: int
     nest: NestPlan
     level: int
-    place: Place
+    role: Role
     number: int
 
 
@@ -39,7 +39,7 @@ def read_by_owners(graph: Graph, found: Iterable[tuple[tuple[int, int], bool]]) 
 def pairs(graph: Graph, plan: KernelPlan) -> Iterator[tuple[tuple[int, int], bool]]:
     """The pairs, and whether the input is read in the loops that write the output."""
     sites = {
-        stage: _Site(phase, nest, nest.nest.level[stage], nest.nest.place[stage], number)
+        stage: _Site(phase, nest, nest.nest.level[stage], nest.nest.role[stage], number)
         for phase, groups in enumerate(plan.phases)
         for group in groups
         for nest in group.nests
@@ -83,28 +83,28 @@ def _is_over(
 ) -> bool:
     """Whether `reader` has read an element before `writer` overwrites it with one of `output`.
 
-    Either a grid barrier lies between the two, or both visit the element in one loop, the reader
-    in no later step: all values of a step are computed before its first store, but for those per
-    row of a register tile, which are computed and stored one by one. One thread of a team stores
-    values per row, while others may not have read yet: theirs must not matter. A sliced output
-    never is over an input, because its elements move.
+    Either a grid barrier lies between the two, or both visit the element in one loop, the reader in
+    no later step. All values of a step are computed before its first store, except those per row of
+    a register tile, which are computed and stored one by one. One thread of a team stores values
+    per row, while others may not have read yet: theirs must not matter. A sliced output never
+    overwrites an input, because its elements move.
     """
     read, write = sites[reader], sites[writer]
     if read.phase < write.phase:
         return True
-    together = read.nest is write.nest and read.place is write.place and read.level <= write.level
+    together = read.nest is write.nest and read.role is write.role and read.level <= write.level
     if not together or index != reader.dims or reader.op.dims != writer.op.dims:
         return False
     if output is not writer.op:
         return False
-    if read.place in (Place.SWEEP, Place.RESULT):
+    if read.role in (Role.SWEEP, Role.RESULT):
         return True
     others = any(
         producer is reader for stage in read.nest.nest.stages for producer, _ in stage.reads
     )
     one_by_one = read.nest.tile is not None and read.level == write.level
     in_order = not one_by_one or read.number <= write.number
-    return read.place is Place.ROW and in_order and (read.nest.teams.threads == 1 or not others)
+    return read.role is Role.ROW and in_order and (read.nest.teams.threads == 1 or not others)
 
 
 def one_to_one(pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

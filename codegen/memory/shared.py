@@ -1,11 +1,11 @@
-"""SharedPlanning: where each schedule's result lies in shared memory (paper Algorithm 4).
+"""Where each schedule's result lies in shared memory (the paper's Algorithm 4, SharedPlanning).
 
 A buffer has one owner at a time, the op whose result it holds, and is as large as the largest of
-its owners. It changes hands at a schedule once its owner is dead there: every schedule that
-reads the owner comes earlier, or is this very schedule and reads in place. Dominance implies it:
-if every path from the owner to the outputs passes the taker, then every reader of the owner is an
-ancestor of the taker, because between an owner and its reader there are only inlined ops. All of
-it holds only for schedules emitted exactly in the planned order.
+its owners. A schedule may take it over once the owner is dead: every schedule that reads the owner
+comes earlier, or is this very schedule and reads in place. Dominance implies that: if every path
+from the owner to the outputs passes the taker, every reader of the owner is an ancestor of the
+taker, because only inlined ops lie between an owner and its reader. All of this holds only for
+schedules emitted in the planned order.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Dominates = Callable[[Hashable, Hashable], bool]
 class SharedRequest:
     """One schedule. Sizes are bytes.
 
-    `bytes` is what its result needs in shared memory (0: it writes outputs only), `scratch` what
-    it needs only while it runs (partials of a block reduction). `reads` are the ops whose shared
-    results it reads; of those in `in_place` each thread reads only the element that it itself
-    then writes, so a result of the same size may overwrite them. Schedules of one `nest` run
-    interleaved, row by row: among them a buffer changes hands only in place.
+    `bytes` is what its result needs in shared memory (0: it writes outputs only), `scratch` what it
+    needs only while it runs (partials of a block reduction). `reads` are the ops whose shared
+    results it reads; of those in `in_place` each thread reads only the element that it itself then
+    writes, so a result of the same size may overwrite them. Schedules of one `nest` run
+    interleaved, row by row: among them a buffer gets a new owner only in place.
     """
 
     op: Hashable
@@ -41,10 +41,10 @@ class SharedRequest:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """Where a result or a scratch lies: bytes from the start of shared memory, buffer number. It is
-    in use from the `first` of the schedules to the `last`, by their positions, which does not make
-    two slots differ."""
+class Allocation:
+    """The shared memory of one result or scratch: `offset` from the start and size, both in bytes,
+    and the number of its buffer. It is live from the `first` to the `last` schedule, by their
+    positions. Comparisons ignore these two."""
 
     offset: int
     bytes: int
@@ -55,19 +55,19 @@ class Slot:
 
 @dataclass(frozen=True)
 class SharedPlan:
-    """Slots of results and scratches by op, the bytes with and without sharing, and counts.
+    """Allocations of results and scratches by op, the bytes with and without sharing, and counts.
 
-    `allocations` are the buffers, `shares` the results that took over a dead operand's buffer,
-    `reclaims` the buffers that went to the free list. Where a buffer changes hands, barriers follow
-    from the accesses (codegen/ir/passes/barriers.py).
+    `buffers` is the number of buffers, `shares` that of results that took over a dead operand's
+    buffer, `reclaims` that of buffers that went to the free list. Where a buffer gets a new owner,
+    barriers follow from the accesses (codegen/ir/passes/barriers.py).
     """
 
-    slots: Mapping[Hashable, Slot]
-    scratch: Mapping[Hashable, Slot]
+    results: Mapping[Hashable, Allocation]
+    scratch: Mapping[Hashable, Allocation]
     total: int
     unshared: int
     requests: int
-    allocations: int
+    buffers: int
     shares: int
     reclaims: int
 
@@ -80,9 +80,9 @@ def plan_shared(
 ) -> SharedPlan | Verdict:
     """Plans shared memory of at most `limit` bytes, or forbids with the volume (paper 5.3).
 
-    `schedules` stand in emitted order, one per op. Without `sharing` every result and scratch
-    has its own buffer. Where dominance alone leaves too much alive (packed patterns without a
-    common user), a buffer changes hands after its owner's last reader, wherever the taker stands.
+    `schedules` stand in emitted order, one per op. Without `sharing` every result and scratch has
+    its own buffer. Where dominance alone leaves too much alive (packed patterns without a common
+    user), a buffer is free after its owner's last reader, wherever the taker stands.
 
     Raises VerifyError when a schedule reads what no earlier one writes.
     """
@@ -229,23 +229,28 @@ class _Planner:
         self, results: Mapping[Hashable, _Buffer], scratches: Mapping[Hashable, _Buffer]
     ) -> SharedPlan:
         offsets, total = _pack([(b.bytes, b.align) for b in self.buffers])
-        asked = [(size, s.align) for s in self.schedules for size in (s.bytes, s.scratch) if size]
-        places = {s.op: position for position, s in enumerate(self.schedules)}
+        requests = [
+            (size, s.align) for s in self.schedules for size in (s.bytes, s.scratch) if size
+        ]
+        positions = {s.op: position for position, s in enumerate(self.schedules)}
 
-        def slot(op: Hashable, size: int, buffer: _Buffer, last: int) -> Slot:
-            return Slot(offsets[buffer.number], size, buffer.number, places[op], last)
+        def allocation(op: Hashable, size: int, buffer: _Buffer, last: int) -> Allocation:
+            return Allocation(offsets[buffer.number], size, buffer.number, positions[op], last)
 
         sizes = {s.op: s for s in self.schedules}
         return SharedPlan(
-            slots={
-                op: slot(op, sizes[op].bytes, b, max(self.readers[op], default=places[op]))
+            results={
+                op: allocation(op, sizes[op].bytes, b, max(self.readers[op], default=positions[op]))
                 for op, b in results.items()
             },
-            scratch={op: slot(op, sizes[op].scratch, b, places[op]) for op, b in scratches.items()},
+            scratch={
+                op: allocation(op, sizes[op].scratch, b, positions[op])
+                for op, b in scratches.items()
+            },
             total=total,
-            unshared=_pack(asked)[1],
-            requests=len(asked),
-            allocations=len(self.buffers),
+            unshared=_pack(requests)[1],
+            requests=len(requests),
+            buffers=len(self.buffers),
             shares=self.shares,
             reclaims=self.reclaims,
         )

@@ -1,10 +1,10 @@
-"""Storage: which stage values pass through shared or global memory, and where they lie, and the
+"""Storage: which stage values pass through shared or global memory and where they lie, and the
 buffers in which threads exchange values.
 
-Algorithm 4 plans over positions in execution order. The loops of one nest interleave row by row,
-so inside a nest a buffer may change hands only in place, and in no nest whose threads go through
-runs of elements; everything else a nest reads stays alive to the nest's end, which has a position
-of its own.
+Algorithm 4 plans over positions in execution order. The loops of one nest interleave row by row. So
+inside a nest a buffer may get a new owner only in place, and never in a nest whose threads go
+through runs of elements. Everything else that a nest reads stays live to the nest's end, which has
+a position of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from functools import partial
 
 from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.loops.dominance import DominanceTree
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.memory.exchange_scratch import ExchangeBuffer, exchange_buffers
-from fusionstitch.codegen.memory.shared import SharedPlan, SharedRequest, Slot, plan_shared
+from fusionstitch.codegen.memory.shared import Allocation, SharedPlan, SharedRequest, plan_shared
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.hlo.errors import CodegenError
@@ -34,7 +34,7 @@ class SharedLayout:
     """
 
     offsets: Mapping[Stage, int]
-    exchanges: Mapping[ExchangeBuffer, Slot]
+    exchanges: Mapping[ExchangeBuffer, Allocation]
     total: int
     unshared: int
     plans: tuple[SharedPlan, ...]
@@ -43,7 +43,7 @@ class SharedLayout:
 def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> SharedLayout:
     """Shared memory of a kernel. Raises CodegenError if `limit` bytes per block do not suffice."""
     offsets: dict[Stage, int] = {}
-    exchanges: dict[ExchangeBuffer, Slot] = {}
+    exchanges: dict[ExchangeBuffer, Allocation] = {}
     plans: list[SharedPlan] = []
     tree: DominanceTree | None = None
     for group in plan.groups:
@@ -55,9 +55,13 @@ def plan_layout(graph: Graph, plan: KernelPlan, limit: int, sharing: bool) -> Sh
         if not isinstance(result, SharedPlan):
             raise CodegenError(f"{result} Split the pattern, or lower the tile size.")
         plans.append(result)
-        offsets |= {s: slot.offset for s, slot in result.slots.items() if isinstance(s, Stage)}
+        offsets |= {
+            s: allocation.offset for s, allocation in result.results.items() if isinstance(s, Stage)
+        }
         exchanges |= {
-            r: slot for r, slot in result.scratch.items() if isinstance(r, ExchangeBuffer)
+            r: allocation
+            for r, allocation in result.scratch.items()
+            if isinstance(r, ExchangeBuffer)
         }
     return SharedLayout(
         offsets,
@@ -92,21 +96,21 @@ def requests_of(
     """Requests in execution order: of each nest its exchange buffers, its values, and its end. The
     stages of the nest by each that is not a stage itself."""
     nest_of = {s: n for n, nest in enumerate(group.nests) for s in nest.nest.stages}
-    wanted = group.shared
+    shared = group.shared
     requests: list[SharedRequest] = []
     stages: dict[Hashable, Sequence[Stage]] = {}
     for number, nest in enumerate(group.nests):
-        read = _values_read(nest, wanted, nest_of, number)
+        read = _values_read(nest, shared, nest_of, number)
         takers: dict[Stage, Stage] = {}
         if not nest.repeats(plan.block, group.ragged) and nest.walk.run.length == 1:
-            takers = _in_place_takers(group, nest, number, read, wanted, nest_of)
+            takers = _in_place_takers(group, nest, number, read, shared, nest_of)
         for exchange, size in exchange_buffers(nest, group, plan.block, plan.cluster):
             stages[exchange] = nest.nest.stages
             requests.append(SharedRequest(exchange, scratch=size, nest=number))
         for stage in sorted(nest.nest.stages, key=lambda s: (nest.nest.level[s], s.op.id)):
             taken = frozenset(v for v, taker in takers.items() if taker is stage)
             size = 0
-            if stage in wanted:
+            if stage in shared:
                 elements = group.points * group.group.block_size(stage)
                 size = elements * compute_bytes(stage.op.dtype)
             requests.append(SharedRequest(stage, size, taken, taken, nest=number))
@@ -117,13 +121,13 @@ def requests_of(
 
 
 def _values_read(
-    nest: NestPlan, wanted: frozenset[Stage], nest_of: Mapping[Stage, int], number: int
+    nest: NestPlan, shared: frozenset[Stage], nest_of: Mapping[Stage, int], number: int
 ) -> set[Stage]:
     return {
         producer
         for stage in nest.nest.stages
         for producer, _ in stage.reads
-        if producer in wanted and nest_of[producer] != number
+        if producer in shared and nest_of[producer] != number
     }
 
 
@@ -132,7 +136,7 @@ def _in_place_takers(
     nest: NestPlan,
     number: int,
     read: set[Stage],
-    wanted: frozenset[Stage],
+    shared: frozenset[Stage],
     nest_of: Mapping[Stage, int],
 ) -> dict[Stage, Stage]:
     """value -> the stage of this nest that may write over it, element by element."""
@@ -152,9 +156,9 @@ def _in_place_takers(
         last = max(nest.nest.level[s] for s in here)
         for stage in here:
             if (
-                stage in wanted
+                stage in shared
                 and stage not in takers.values()
-                and nest.nest.place[stage] is Place.SWEEP
+                and nest.nest.role[stage] is Role.SWEEP
                 and nest.nest.level[stage] == last
                 and group.group.in_block(stage) == own
             ):

@@ -8,7 +8,7 @@ is what the schedule makes of any block (`team_in` of `schedule/tuning.py`); ano
 
 from __future__ import annotations
 
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.schedule.schedule import KernelPlan, NestPlan
 from fusionstitch.codegen.schedule.tuning import MOST_TEAMS
 from fusionstitch.hlo.errors import CodegenError
@@ -29,5 +29,5 @@ def check_teams(plan: KernelPlan) -> None:
 
 def joins_in_teams(nest: NestPlan, block: int) -> bool:
     """Whether parts of a block join what their warps have, each by itself."""
-    joins = nest.teams.joins_warps and bool(nest.nest.placed(Place.REDUCE))
+    joins = nest.teams.joins_warps and bool(nest.nest.with_role(Role.REDUCE))
     return joins and nest.teams.threads < block

@@ -1,8 +1,8 @@
 """What is known of the body of a reduction: whether its values may be joined in any order.
 
-Threads that share a row take its elements in turns, start from the inits all of them, and join what
-they have in whatever order suits the hardware. For a body f that is right if it commutes, regroups,
-and takes an init more for nothing. It is shown in one of two ways:
+Threads that share a row interleave its elements, each start from the inits, and join their partial
+results in whatever order suits the hardware. For a body f that is correct if it commutes,
+associates, and an extra init changes nothing. It is shown in one of two ways:
 
     by trying    a body that only compares and selects decides by the order of its arguments alone:
                  equal, smaller, larger, zeros of either sign, NaN. All cases are few enough to be
@@ -10,10 +10,11 @@ and takes an init more for nothing. It is shown in one of two ways:
     by sampling  a body that is the same expression with its arguments exchanged, or a continuous
                  function of them, and that commutes and regroups up to rounding where it is tried.
 
-Where a value of the record is the place of the element, as in argmax, f need not commute: the one
-with the smaller place is the left one. Zeros of either sign are the same in a record: which of two
-that tie is given may depend on the order. Any other body is computed in the order of the elements,
-by runs of neighbours if it regroups where it is tried: JAX asks that of every body.
+Where a value of the record is the index of the element, as in argmax, f need not commute: the
+record with the smaller index is the left one. Zeros of either sign are the same in a record: which
+of two that tie is the result may depend on the order. Any other body is computed in the order of
+the elements. It goes by runs of neighbors if it associates where it is tried: JAX requires that of
+every body.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ Values = list[Array]
 @dataclass(frozen=True)
 class Laws:
     """`free`: values may be joined in any order, from any number of inits, those with the smaller
-    `place` (the number of a value of the record; None: either) on the left. `regroups`, of what is
+    `index` (the number of a value of the record; None: either) on the left. `regroups`, of what is
     not free: runs of neighbours may be joined first, and then those, in their order."""
 
     free: bool
-    place: int | None = None
+    index: int | None = None
     regroups: bool = False
 
 
@@ -79,13 +80,13 @@ def laws(body: Graph, inputs: Sequence[Op], inits: Sequence[Op], dims: Sequence[
     """What holds for a reduction of `inputs` along `dims` by `body` from splats, the `inits`."""
     starts = [np.asarray(splat(init)) for init in inits]
     constants = [splat(x) for x in inputs]
-    places = tuple(number for number, x in enumerate(inputs) if counts(x, dims))
+    indices = tuple(number for number, x in enumerate(inputs) if counts(x, dims))
     given = (np.asarray(c).tobytes() if c is not None else None for c in constants)
-    key = (*(start.tobytes() for start in starts), *given, *places)
+    key = (*(start.tobytes() for start in starts), *given, *indices)
     found = _known.setdefault(body, {})
     if key not in found:
         with np.errstate(all="ignore"):
-            found[key] = _laws(_Join(body, starts, constants), places)
+            found[key] = _laws(_Join(body, starts, constants), indices)
     return found[key]
 
 
@@ -101,12 +102,12 @@ def counts(x: Op, dimensions: Sequence[int]) -> bool:
     return x.dims[along[0]] - 1 <= np.iinfo(NUMPY_DTYPES[x.dtype]).max
 
 
-def _laws(join: _Join, places: Sequence[int]) -> Laws:
+def _laws(join: _Join, indices: Sequence[int]) -> Laws:
     body = join.body
     if _picks(body):
-        for place in (None, *places):
-            if _proved(join, place):
-                return Laws(True, place)
+        for index in (None, *indices):
+            if _proved(join, index):
+                return Laws(True, index)
     if (_symmetric(body) or all(op.opcode in _CONTINUOUS for op in body)) and _sampled(join):
         return Laws(True)
     return Laws(False, regroups=_associates(join))
@@ -131,11 +132,11 @@ class _Join:
             np.broadcast_to(v, shape) for v in evaluate(self.body, args, float64=not self.exact)
         ]
 
-    def ordered(self, place: int | None, a: Values, b: Values) -> Values:
-        """The join in which the smaller place is the left one."""
-        if place is None:
+    def ordered(self, index: int | None, a: Values, b: Values) -> Values:
+        """The join in which the record with the smaller index is the left one."""
+        if index is None:
             return self(a, b)
-        return _where(b[place] < a[place], self(b, a), self(a, b))
+        return _where(b[index] < a[index], self(b, a), self(a, b))
 
     def same(self, a: Values, b: Values) -> bool:
         """Whether all records are equal, bit by bit or, of samples, up to rounding."""
@@ -188,7 +189,7 @@ def _picks(body: Graph) -> bool:
     return all(origin[x] <= {number} for number, x in enumerate(results))
 
 
-def _proved(join: _Join, place: int | None) -> bool:
+def _proved(join: _Join, index: int | None) -> bool:
     """Whether all cases of three records, and of two beside the inits, agree."""
     values = [_values(dtype) for dtype in join.dtypes]
     number = int(np.prod([len(v) for v in values]))
@@ -196,9 +197,9 @@ def _proved(join: _Join, place: int | None) -> bool:
     beside = int(np.prod([len(v) for v in near]))
     if max(number**3, beside**2) > _MOST_CASES:
         return False
-    a, b, c = _cases(values, 3, place)
-    one, two = _cases(near, 2, place)
-    return _regroups(join, place, a, b, c) and _starts_freely(join, place, one, two)
+    a, b, c = _cases(values, 3, index)
+    one, two = _cases(near, 2, index)
+    return _regroups(join, index, a, b, c) and _starts_freely(join, index, one, two)
 
 
 def _zip(*lists: Sequence[Any]) -> Any:
@@ -230,24 +231,24 @@ def _around(init: Array, dtype: str) -> Array:
     return np.array([v for v in near if least <= v <= limits.max], kind)
 
 
-def _cases(values: Sequence[Array], count: int, place: int | None) -> list[Values]:
-    """All tuples of `count` records, where they have places of different ones."""
+def _cases(values: Sequence[Array], count: int, index: int | None) -> list[Values]:
+    """All tuples of `count` records, with different indices if they have one."""
     records = [v.ravel() for v in np.meshgrid(*values, indexing="ij")]
     chosen = np.indices((len(records[0]),) * count).reshape(count, -1)
-    if place is not None:
-        at = records[place][chosen]
+    if index is not None:
+        at = records[index][chosen]
         pairs = itertools.combinations(range(count), 2)
         chosen = chosen[:, np.all([at[i] != at[j] for i, j in pairs], axis=0)]
     return [[v[which] for v in records] for which in chosen]
 
 
-def _regroups(join: _Join, place: int | None, a: Values, b: Values, c: Values) -> bool:
-    """Whether a join commutes and regroups, and has the place of one of its arguments."""
-    ab = join.ordered(place, a, b)
-    if place is not None and not ((ab[place] == a[place]) | (ab[place] == b[place])).all():
+def _regroups(join: _Join, index: int | None, a: Values, b: Values, c: Values) -> bool:
+    """Whether a join commutes and associates, and its index is that of one of its arguments."""
+    ab = join.ordered(index, a, b)
+    if index is not None and not ((ab[index] == a[index]) | (ab[index] == b[index])).all():
         return False
-    left, right = join.ordered(place, ab, c), join.ordered(place, a, join.ordered(place, b, c))
-    return join.same(ab, join.ordered(place, b, a)) and join.same(left, right)
+    left, right = join.ordered(index, ab, c), join.ordered(index, a, join.ordered(index, b, c))
+    return join.same(ab, join.ordered(index, b, a)) and join.same(left, right)
 
 
 def _associates(join: _Join) -> bool:
@@ -264,23 +265,23 @@ def _associates(join: _Join) -> bool:
     return join.same(join(join(a, b), c), join(a, join(b, c)))
 
 
-def _starts_freely(join: _Join, place: int | None, a: Values, b: Values) -> bool:
+def _starts_freely(join: _Join, index: int | None, a: Values, b: Values) -> bool:
     """Whether starting again from the inits, anywhere, changes nothing."""
     start = join.inits
     from_a, from_b = join(start, a), join(start, b)
-    both = join.ordered(place, from_a, b)
-    wanted = both
-    if place is not None:  # the order of the elements is what is wanted
-        wanted = _where(b[place] < a[place], join(from_b, a), join(from_a, b))
+    both = join.ordered(index, from_a, b)
+    expected = both
+    if index is not None:  # the order of the elements decides
+        expected = _where(b[index] < a[index], join(from_b, a), join(from_a, b))
     pairs = [
-        (join.ordered(place, start, start), start),
-        (join.ordered(place, start, a), from_a),
-        (join.ordered(place, a, start), from_a),
-        (join.ordered(place, start, from_a), from_a),
-        (join.ordered(place, from_a, start), from_a),
-        (both, wanted),
-        (join.ordered(place, from_a, from_b), wanted),
-        (join(start, join.ordered(place, a, b)), wanted),
+        (join.ordered(index, start, start), start),
+        (join.ordered(index, start, a), from_a),
+        (join.ordered(index, a, start), from_a),
+        (join.ordered(index, start, from_a), from_a),
+        (join.ordered(index, from_a, start), from_a),
+        (both, expected),
+        (join.ordered(index, from_a, from_b), expected),
+        (join(start, join.ordered(index, a, b)), expected),
     ]
     return all(join.same(x, y) for x, y in pairs)
 
@@ -293,13 +294,13 @@ def _symmetric(body: Graph) -> bool:
     half = len(body.parameters) // 2
     names: dict[Hashable, int] = {}
     plain = _named(body, names, 0)
-    turned = _named(body, names, half)
+    exchanged = _named(body, names, half)
     results = body.root.operands if body.root.opcode == "tuple" else (body.root,)
-    return all(plain[op] == turned[op] for op in results)
+    return all(plain[op] == exchanged[op] for op in results)
 
 
-def _named(body: Graph, names: dict[Hashable, int], turn: int) -> Mapping[Op, int]:
-    """A number for each op of a body whose parameters are exchanged by `turn`: that of the same
+def _named(body: Graph, names: dict[Hashable, int], offset: int) -> Mapping[Op, int]:
+    """A number for each op of a body whose parameters are exchanged by `offset`: that of the same
     expression in `names`, up to the order of operands."""
     found: dict[Op, int] = {}
     chain: dict[Op, tuple[int, ...]] = {}
@@ -320,7 +321,7 @@ def _named(body: Graph, names: dict[Hashable, int], turn: int) -> Mapping[Op, in
             operands = [size_of(o) for o in op.operands]
         what: Hashable = op.opcode
         if op.opcode == "parameter":
-            what = ("parameter", (op.attrs["index"] + turn) % len(body.parameters))
+            what = ("parameter", (op.attrs["index"] + offset) % len(body.parameters))
         elif op.opcode == "constant":
             what = op.attrs["value"].tobytes()
         elif op.opcode == "compare":

@@ -1,4 +1,4 @@
-"""Making the ops that take the place of one op of a region."""
+"""Makes the ops that replace one op of a region."""
 
 from __future__ import annotations
 

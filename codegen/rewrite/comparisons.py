@@ -5,10 +5,10 @@
 An extremum that leaves the kernel may be compared by another one, and what is compared with an
 input may be what another one has found the extremum of.
 
-A loop computes a value that another one computes too, where that is cheaper than to keep it. Such
-values may differ in their last place: a short sum is one thread's in a loop and several lanes' in
-another, and a product is joined with a sum here and not there. Then no element equals the maximum,
-and a gradient that counts those that do divides by 0.
+A loop recomputes a value of another one where that is cheaper than to store it. Such values may
+differ in their last bit: a short sum is one thread's in one loop and several lanes' in another, and
+a product is fused with a sum here and not there. Then no element equals the maximum, and a gradient
+that counts those that do divides by 0.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def _is_given(of: set[Op], passed: set[Op], to: Op) -> bool:
 
 def _made_of(ops: Iterable[Op]) -> set[Op]:
     """The floats that ops are computed from where they are, themselves included."""
-    found, wanted = set[Op](), list(ops)
-    while wanted:
-        op = wanted.pop()
+    found, todo = set[Op](), list(ops)
+    while todo:
+        op = todo.pop()
         if op not in found and has_floats(op) and not needs_stage(op):
             found.add(op)
-            wanted += op.operands
+            todo += op.operands
     return found

@@ -22,8 +22,8 @@ _NARROW = ("bf16", "f16")
 
 def columns(op: Op, side: int, matrix: Op) -> tuple[int, Shape, list[tuple[int, ...]]] | None:
     """The pieces of a dot whose operand number `side` is summed over its components, if the other
-    one is such a `matrix`: the dim of the result along which they lie, the shape of one, and where
-    in the matrix the factor of its first component is. None where it is not."""
+    operand is a `matrix`. Gives the dim of the result along which they lie, the shape of one, and
+    the index in the matrix of the factor of its first component. None otherwise."""
     contract, batch = (_both(op, what) for what in ("contract", "batch"))
     theirs = 1 - side
     if len(contract[theirs]) != 1 or batch[theirs] or matrix.shape.size > SMALL_MATRIX:
@@ -45,20 +45,20 @@ def product(
     """The ops of one piece, its value last: `components` times what begins at `start` in the matrix
     and goes on along the dim that is summed over."""
     [axis], [summed] = (_both(op, "contract")[n] for n in (side, 1 - side))
-    place, wide = _result_dims(op, side), "f32" if op.dtype in _NARROW else op.dtype
+    result_dims, wide = _result_dims(op, side), "f32" if op.dtype in _NARROW else op.dtype
     chain = Chain(op)
     make, dims = chain.make, shape.dims
 
-    def spread(value: Op, kept: Sequence[int], to: Sequence[int]) -> Op:
-        """A value without its dims of one element but those that are `kept`, along others."""
-        value = make("reshape", value.dtype, tuple(value.dims[d] for d in kept), value)
+    def spread(value: Op, kept_dims: Sequence[int], to: Sequence[int]) -> Op:
+        """A value without its dims of one element but those that are `kept_dims`, along others."""
+        value = make("reshape", value.dtype, tuple(value.dims[d] for d in kept_dims), value)
         value = make("broadcast", value.dtype, dims, value, dimensions=tuple(to))
         return value if value.dtype == wide else make("convert", wide, dims, value)
 
     total: Op | None = None
     for number, one in enumerate(components):
-        kept = [d for d in range(one.shape.rank) if d != axis]
-        item = spread(one, kept, [place[d] for d in kept])
+        kept_dims = [d for d in range(one.shape.rank) if d != axis]
+        item = spread(one, kept_dims, [result_dims[d] for d in kept_dims])
         at = tuple(number if d == summed else n for d, n in enumerate(start))
         limits = {"start": at, "limit": tuple(n + 1 for n in at), "stride": (1,) * len(at)}
         factor = spread(make("slice", matrix.dtype, (1,) * len(at), matrix, **limits), (), ())

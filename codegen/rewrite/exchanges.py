@@ -1,7 +1,7 @@
 """Which values of tiles with a halo threads exchange through shared memory.
 
-A value that is read at several places, as seen from what is computed of it, is computed again at
-each of them, or once, stored, and waited for. Inputs are stored where many neighbours read them.
+A value that its readers access at several indices is either recomputed at each of them, or computed
+once and stored, for which its readers wait. Inputs are stored where many neighbors read them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 #: Operations that take as long as reading an element, and as storing one in shared memory for other
 #: threads to read.
 READ, EXCHANGE = 8, 32
-#: Places at which a view of an input is read from which on it is stored.
+#: A view of an input is stored if it is read at so many indices.
 LEAST_READ = 3
 
 
 def with_exchanges(graph: Graph, tiled: Container[Op], views: Set[Op], outputs: Set[Op]) -> Graph:
     """The region with those of its values marked that are computed once for all threads of a block:
-    of `tiled` values what takes long to compute again, of `views` what is read at many places, and
-    all that become `outputs`."""
-    places = _places(graph)
-    once = {*outputs, *(op for op in views if places.get(op, 0) >= LEAST_READ)}
+    those `tiled` values that take long to recompute, those `views` that are read at many indices,
+    and all that become `outputs`."""
+    reads = _reads(graph)
+    once = {*outputs, *(op for op in views if reads.get(op, 0) >= LEAST_READ)}
     cost: dict[Op, float] = {}
     for op in graph.ops[:-1]:
         is_computed = kind_of(op.opcode) is Kind.ELEMENTWISE
@@ -34,14 +34,14 @@ def with_exchanges(graph: Graph, tiled: Container[Op], views: Set[Op], outputs: 
         own = spec_of(op.opcode).flops if is_computed else 0
         cost[op] = READ if op.opcode == "parameter" else min(made + own, EXCHANGE)
         spread = is_computed and op in tiled and op.shape.rank > 0
-        if spread and cost[op] * (places[op] - 1) >= EXCHANGE:
+        if spread and cost[op] * (reads[op] - 1) >= EXCHANGE:
             once.add(op)
     return _marked(graph, once)
 
 
-def _places(graph: Graph) -> dict[Op, int]:
-    """At how many places, as seen from what is computed of it, each value is read. Loops that sum
-    it up had rather find it where it is stored."""
+def _reads(graph: Graph) -> dict[Op, int]:
+    """At how many indices readers access each value. For loops that sum it up it should be
+    stored."""
     found: dict[Op, int] = {}
     for op in reversed(graph.ops[:-1]):
         found[op] = sum(

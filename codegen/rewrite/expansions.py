@@ -17,14 +17,14 @@ from fusionstitch.codegen.rewrite.small_matrices import (
 from fusionstitch.codegen.rewrite.windows import expand_window
 from fusionstitch.hlo.graph import Graph, Op
 
-#: opcode -> a rule that gives the ops in its place, or None where the op stays as it is.
+#: opcode -> a rule that gives the ops to replace it, or None where the op stays as it is.
 Rules = Mapping[str, Callable[[Op], list[Op] | None]]
 
 
 def expand(graph: Graph, numerics: str) -> Graph:
-    """A region without the ops that rules can take apart: small matrices are factorised element by
-    element, scans become reductions over windows, those become joins of shifted slices, or
-    reductions, and these reduce by functors of the kernel."""
+    """A region without the ops that rules can take apart. Small matrices are factorized element by
+    element, and scans become reductions over windows. Those become joins of shifted slices, or
+    reductions by functors of the kernel."""
     monoids = Monoids(numerics)
     short: tuple[Rules, ...] = ({"reduce-window": separate}, {"reduce-window": shift})
     passes: tuple[Rules, ...] = (

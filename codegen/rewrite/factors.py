@@ -79,7 +79,7 @@ def _parted(
     """What is left of a summed value without its factors, which go to `outside`; None if it is one
     itself."""
     if not _stays(value, op):
-        outside.append(("multiply", (kept(value, op, chain),)))
+        outside.append(("multiply", (at_kept_dims(value, op, chain),)))
         return None
     if not deep:
         return value
@@ -94,12 +94,12 @@ def _parted(
         if _stays(right, op):
             return value
         rest = _parted(left, op, chain, outside, products, deep - 1)
-        outside.append(("divide", (kept(right, op, chain),)))
+        outside.append(("divide", (at_kept_dims(right, op, chain),)))
         return rest
     for varying, factor in ((left, right), (right, left)):
         if not _stays(factor, op):
             rest = _parted(varying, op, chain, outside, products, deep - 1)
-            outside.append(("multiply", (kept(factor, op, chain),)))
+            outside.append(("multiply", (at_kept_dims(factor, op, chain),)))
             return rest
     if left is right or not products:
         return value
@@ -112,14 +112,14 @@ def _product(
     """What is left of a product of values that vary without those factors of theirs that are not
     needed to keep it in range."""
     rests = list(value.operands)
-    for place in (0, 1):
+    for side in (0, 1):
         made: list[Op] = []
         taken: list[Factor] = []
-        rest = _parted(rests[place], op, made, taken, products, deep)
-        if taken and rest is not None and may_leave(taken, rest, rests[1 - place]):
+        rest = _parted(rests[side], op, made, taken, products, deep)
+        if taken and rest is not None and may_leave(taken, rest, rests[1 - side]):
             chain += made
             outside += taken
-            rests[place] = rest
+            rests[side] = rest
     if tuple(rests) == value.operands:
         return value
     return _made(chain, "multiply", value.shape, tuple(rests), {})
@@ -136,7 +136,7 @@ def take_factor(source: Op, op: Op, chain: list[Op]) -> tuple[Op, str, tuple[Op,
     sides = [(left, right)] if source.opcode == "divide" else [(left, right), (right, left)]
     for rest, factor in sides:
         if not _stays(factor, op):
-            return rest, source.opcode, (kept(factor, op, chain),)
+            return rest, source.opcode, (at_kept_dims(factor, op, chain),)
     return None
 
 
@@ -155,13 +155,13 @@ def varies(value: Op, op: Op, steps: int = MOST_STEPS) -> bool:
     return any(varies(x, op, steps - 1) for x in value.operands)
 
 
-def kept(value: Op, op: Op, chain: list[Op]) -> Op:
+def at_kept_dims(value: Op, op: Op, chain: list[Op]) -> Op:
     """`value`, which does not vary along the sum, at the dims that the sum keeps."""
     shape = Shape(value.dtype, op.dims)
     if value.opcode == "broadcast":
         return _narrower(value, op, chain)
     if kind_of(value.opcode) is Kind.ELEMENTWISE:
-        operands = tuple(kept(x, op, chain) for x in value.operands)
+        operands = tuple(at_kept_dims(x, op, chain) for x in value.operands)
         chain.append(like(Op(value.opcode, shape, operands, value.attrs), value))
         return chain[-1]
     everywhere = np.broadcast_to(np.asarray(splat(value), NUMPY_DTYPES[value.dtype]), op.dims)
@@ -173,13 +173,13 @@ def _narrower(broadcast: Op, op: Op, chain: list[Op]) -> Op:
     (inner,) = broadcast.operands
     summed = op.attrs["dimensions"]
     left = [d for d in range(len(broadcast.dims)) if d not in summed]
-    places = [d for d in broadcast.attrs["dimensions"] if d not in summed]
-    if len(places) < inner.shape.rank:
+    dimensions = [d for d in broadcast.attrs["dimensions"] if d not in summed]
+    if len(dimensions) < inner.shape.rank:
         dims = tuple(extent for d, extent in _dims(broadcast) if d in left)
         inner = _made(chain, "reshape", Shape(inner.dtype, dims), (inner,), {})
     if inner.dims == op.dims:
         return inner
-    attrs = {"dimensions": tuple(left.index(d) for d in places)}
+    attrs = {"dimensions": tuple(left.index(d) for d in dimensions)}
     return _made(chain, "broadcast", Shape(inner.dtype, op.dims), (inner,), attrs)
 
 

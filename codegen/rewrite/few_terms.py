@@ -29,7 +29,7 @@ def is_of_few_terms(dot: Op) -> bool:
 
 
 def with_few_terms(graph: Graph) -> Graph:
-    """The region with sums in place of such products; the same if it has none."""
+    """The region with such products replaced by sums; the same if it has none."""
     return rewrite(rewrite(graph, _summed), _reshaped_once)
 
 
@@ -40,14 +40,14 @@ def _summed(op: Op) -> list[Op] | None:
     terms, [of] = x.dims[-1], op.attrs["rhs_contract"]
     if x.opcode == "reshape" and x.operands[0].dims[-1:] == (terms,):
         [x] = x.operands
-    chain, kept = Chain(op), x.shape.rank - 1
+    chain, leading = Chain(op), x.shape.rank - 1
     results = tuple(n for d, n in enumerate(matrix.dims) if d != of)
     dims = (*x.dims[:-1], *results, terms)
-    rest = iter(range(kept, kept + len(results)))
+    rest = iter(range(leading, leading + len(results)))
     order = tuple(len(dims) - 1 if d == of else next(rest) for d in range(matrix.shape.rank))
     factors = []
-    for value, places in ((x, (*range(kept), len(dims) - 1)), (matrix, order)):
-        factor = chain.make("broadcast", value.dtype, dims, value, dimensions=places)
+    for value, dimensions in ((x, (*range(leading), len(dims) - 1)), (matrix, order)):
+        factor = chain.make("broadcast", value.dtype, dims, value, dimensions=dimensions)
         if value.dtype != op.dtype:
             factor = chain.make("convert", op.dtype, dims, factor)
         factors.append(factor)

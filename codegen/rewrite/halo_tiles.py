@@ -3,14 +3,13 @@
     y[p] = f(x[p - 1], x[p], x[p + 1])    ->    y'[t, i] = f(x'[t, i], x'[t, i + 1], x'[t, i + 2])
                                                 where x'[t, i] = x[t n - 1 + i], n + 2 of them
 
-Of each value a block computes what its tile of the output stands on, a margin (the halo) that it
-shares with its neighbours included: then the tiles do not depend on each other, t is an axis of the
-grid, and whatever is stored on the way lies in shared memory. The price is that a margin is
-computed by both neighbours. Which elements a value needs is found from the outputs back
-(`tile_needs.py`). Inputs, and what elements do not follow through, are views: a window of n + 2
-elements every n (`tile_views.py`); other ops have rules by opcode (`tile_rules.py`). What lies
-outside of an array is computed, too, and read by nobody: a pad asks each element whether it is
-inside.
+Of each value a block computes what its tile of the output depends on, including a margin (the halo)
+that it shares with its neighbors. Then the tiles do not depend on each other, t is an axis of the
+grid, and what is stored on the way lies in shared memory. The price is that both neighbors compute
+a margin. Which elements a value needs is found from the outputs back (`tile_needs.py`). Inputs, and
+what elements do not follow through, are views: a window of n + 2 elements every n
+(`tile_views.py`); other ops have rules by opcode (`tile_rules.py`). Elements outside of an array
+are also computed, but nothing reads them: a pad checks for each element whether it is inside.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from fusionstitch.codegen.text.expressions import identity
 from fusionstitch.hlo.graph import Graph, Op
 
 #: Ops that only say where elements of a value lie.
-_PLACES = ("slice", "reshape", "transpose")
+_MOVES = ("slice", "reshape", "transpose")
 
 
 def with_halos(graph: Graph, sizes: Sequence[int]) -> Graph:
@@ -106,7 +105,7 @@ class _Tiler:
         chain, own = Chain(op), self.found.dims(op)
         tile = self.read(chain, Need(op, NO_PINS, {n: Interval() for n in own}))
         value = tile.op
-        while value.opcode in _PLACES:
+        while value.opcode in _MOVES:
             [value] = value.operands
         stored.add(value)
         before = len(tile.counted)
@@ -147,9 +146,9 @@ class _Tiler:
         tiles_read = [self.read(chain, read) for read in reads]
         if op.opcode == "broadcast":
             [x] = tiles_read
-            places = [counted.index(n) for n in x.counted]
-            places += [len(counted) + d for d in op.attrs["dimensions"]]
-            made = chain.make("broadcast", op.dtype, dims, x.op, dimensions=tuple(places))
+            dimensions = [counted.index(n) for n in x.counted]
+            dimensions += [len(counted) + d for d in op.attrs["dimensions"]]
+            made = chain.make("broadcast", op.dtype, dims, x.op, dimensions=tuple(dimensions))
             return _Tile(made, counted)
         values = tuple(
             x.op if x.op.shape.rank == 0 else self.spread(chain, x, counted).op for x in tiles_read
@@ -167,9 +166,9 @@ class _Tiler:
         tile = self.tile[value, pins]
         op, before = tile.op, len(tile.counted)
         for number, dim in self.found.dims(value, pins).items():
-            has, wanted = self.found.needs[value][pins][number], need.intervals[number]
-            begin = wanted.low - has.low
-            end = begin + self.found.sizes[number] + wanted.high - wanted.low
+            has, needed = self.found.needs[value][pins][number], need.intervals[number]
+            begin = needed.low - has.low
+            end = begin + self.found.sizes[number] + needed.high - needed.low
             if (begin, end) != (0, op.dims[before + dim]):
                 op = chain.part(op, before + dim, begin, end)
         return _Tile(op, tile.counted)
@@ -180,9 +179,9 @@ class _Tiler:
             return tile
         own = tile.op.dims[len(tile.counted) :]
         dims = (*map(self.found.count, counted), *own)
-        places = [counted.index(n) for n in tile.counted]
-        places += range(len(counted), len(dims))
-        op = chain.make("broadcast", tile.op.dtype, dims, tile.op, dimensions=tuple(places))
+        dimensions = [counted.index(n) for n in tile.counted]
+        dimensions += range(len(counted), len(dims))
+        op = chain.make("broadcast", tile.op.dtype, dims, tile.op, dimensions=tuple(dimensions))
         return _Tile(op, counted)
 
     def view(self, chain: Chain, op: Op, pins: Pins) -> _Tile:
@@ -225,8 +224,8 @@ class _Tiler:
         made = _reduction(chain, op, value, start, along - later)
         if not inside:
             return made
-        kept = [d for d in range(value.shape.rank) if d not in along - later]
-        return _reduction(chain, op, made, init, {kept.index(d) for d in later})
+        kept_dims = [d for d in range(value.shape.rank) if d not in along - later]
+        return _reduction(chain, op, made, init, {kept_dims.index(d) for d in later})
 
 
 def _reduction(chain: Chain, op: Op, x: Op, init: Op, along: set[int]) -> Op:

@@ -2,8 +2,9 @@
 
     w = -log1p(-x * x)    p = a polynomial of w - 2.5, or of sqrt(w) - 3    p * x
 
-Normal random numbers are made by it. It is known by its values: whatever is computed of x by such
-ops, with one comparison that chooses the polynomial, and is the function wherever it is asked.
+Normal random numbers are made by it. It is recognized by its values: any function of x by such ops,
+with one comparison that chooses the polynomial, that equals the inverse error function at all
+sample points.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from fusionstitch.hlo.rewrite import splat
 
 #: Ops that it takes at most.
 MOST_OPS = 100
-#: Where it is asked: at numbers of one logarithm after the other, which chooses the polynomial.
-_PLACES = np.sqrt(-np.expm1(-np.array([1e-12, 1e-4, *np.arange(0.1, 16.5, 0.2)])))
+#: The sample points: numbers at increasing logarithms, which choose the polynomial.
+_SAMPLES = np.sqrt(-np.expm1(-np.array([1e-12, 1e-4, *np.arange(0.1, 16.5, 0.2)])))
 _EDGES = np.array([0, 1e-30, 1e-7, 1.001, 2, np.inf, np.nan])
-_ARGUMENTS = np.concatenate([-_PLACES, _PLACES, -_EDGES, _EDGES]).astype(np.float32)
+_ARGUMENTS = np.concatenate([-_SAMPLES, _SAMPLES, -_EDGES, _EDGES]).astype(np.float32)
 _ENDS = np.array([-1, 1], np.float32)
 _FAR = 1e-5
 #: What it is made of.
@@ -42,16 +43,16 @@ def inverse_erf_of(op: Op) -> Op | None:
     if found is None or ends is None or list(ends) != [-np.inf, np.inf]:
         return None
     with np.errstate(invalid="ignore"):
-        wanted = ELEMENTWISE["inverse-erf"](_ARGUMENTS)
-    return x if np.allclose(found, wanted, rtol=_FAR, atol=0, equal_nan=True) else None
+        todo = ELEMENTWISE["inverse-erf"](_ARGUMENTS)
+    return x if np.allclose(found, todo, rtol=_FAR, atol=0, equal_nan=True) else None
 
 
 def _values(op: Op, x: Op, given: np.ndarray) -> np.ndarray | None:
     """What an op makes of x; None if it is made of more."""
     values: dict[Op, np.ndarray] = {x: given}
-    wanted = [op]
-    while wanted and len(values) <= MOST_OPS:
-        one = wanted[-1]
+    todo = [op]
+    while todo and len(values) <= MOST_OPS:
+        one = todo[-1]
         constant = splat(one)
         if constant is not None:
             values[one] = np.asarray(constant)
@@ -61,7 +62,7 @@ def _values(op: Op, x: Op, given: np.ndarray) -> np.ndarray | None:
         if not left:
             if one not in values:
                 values[one] = np.asarray(evaluate_op(one, [values[o] for o in one.operands]))
-            wanted.pop()
-        wanted += left
+            todo.pop()
+        todo += left
     compared = sum(one.opcode == "compare" for one in values)
     return values.get(op) if compared <= 1 else None

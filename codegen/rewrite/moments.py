@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.codegen.annotations import alike_but_for_parts, like
-from fusionstitch.codegen.rewrite.factors import kept, varies
+from fusionstitch.codegen.rewrite.factors import at_kept_dims, varies
 from fusionstitch.codegen.rewrite.region import rebuilt, rewrite, with_root
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
@@ -51,19 +51,19 @@ def _centred(op: Op) -> list[Op] | None:
     x, mean = op.operands[0].operands
     if varies(mean, op):
         return None
-    total = _sum_behind(mean, x, op)
+    total = _sum_of_mean(mean, x, op)
     if total is None:
         return None
     chain: list[Op] = []
     make = _Maker(op, chain)
     times = make.constant(op.dims, _count(op))
-    product = make("multiply", op.dims, kept(mean, op, chain), times)
+    product = make("multiply", op.dims, at_kept_dims(mean, op, chain), times)
     make("subtract", op.dims, total, product)
     chain[-1].name, chain[-1].origin = op.name, op.origin
     return chain
 
 
-def _sum_behind(mean: Op, x: Op, op: Op) -> Op | None:
+def _sum_of_mean(mean: Op, x: Op, op: Op) -> Op | None:
     """The sum of `x` over the dims of `op` that `mean` is the n-th part of."""
     mean = _unspread(mean)
     if mean.opcode not in ("multiply", "divide"):
@@ -110,7 +110,7 @@ class _Parts:
         return Op("reduce", Shape(self.sums.dtype, left), operands, attrs)
 
     @property
-    def place(self) -> int:
+    def part_dim(self) -> int:
         """The dim of the partial sums that counts parts."""
         return self.axis - sum(d < self.axis for d in self.sums.attrs["dimensions"])
 
@@ -144,7 +144,7 @@ def merge_variances(graph: Graph) -> Graph:
             chain = []
             one, two, mean = squares[op]
             whole = replace(two, values=copies[two.values], sums=copy).whole
-            _merged(copy, whole, two.place, copies[mean], moments[one.sums], chain)
+            _merged(copy, whole, two.part_dim, copies[mean], moments[one.sums], chain)
         if copy not in chain:
             chain[-1].name = copy.name
         copies[op] = chain[-1]
@@ -209,10 +209,10 @@ def _part_moments(sums: Op, chain: list[Op]) -> _Moments:
     summed = sums.attrs["dimensions"]
     count = _count(sums)
     limits = list(values.dims)
-    wanted = 1 << math.isqrt(count).bit_length() - 1
+    target = 1 << math.isqrt(count).bit_length() - 1
     for d in sorted(summed, reverse=True):
-        limits[d] = min(wanted, limits[d])
-        wanted = max(1, wanted // limits[d])
+        limits[d] = min(target, limits[d])
+        target = max(1, target // limits[d])
     first = (0,) * len(limits)
     stride = (1,) * len(limits)
     sample = make("slice", tuple(limits), values, start=first, limit=tuple(limits), stride=stride)
@@ -228,9 +228,9 @@ def _part_moments(sums: Op, chain: list[Op]) -> _Moments:
         return make("multiply", sums.dims, value, make.constant(sums.dims, by))
 
     shift = scaled(add_up(sample), 1 / sampled)
-    places = tuple(d for d in range(len(limits)) if d not in summed)
+    kept_dims = tuple(d for d in range(len(limits)) if d not in summed)
     about = make(
-        "subtract", values.dims, values, make("broadcast", values.dims, shift, dimensions=places)
+        "subtract", values.dims, values, make("broadcast", values.dims, shift, dimensions=kept_dims)
     )
     total = add_up(about)
     squares = add_up(make("multiply", values.dims, about, about))
@@ -242,14 +242,14 @@ def _part_moments(sums: Op, chain: list[Op]) -> _Moments:
 
 
 def _merged(
-    squares: Op, whole: Op, place: int, mean: Op, moments: _Moments, chain: list[Op]
+    squares: Op, whole: Op, part_dim: int, mean: Op, moments: _Moments, chain: list[Op]
 ) -> None:
     """Appends M_p + n * (m_p - m)^2 to `chain`."""
     make = _Maker(squares, chain)
     dims = squares.dims
-    centre = kept(mean, whole, chain)
-    places = tuple(d for d in range(len(dims)) if d != place)
-    centre = make("broadcast", dims, centre, dimensions=places)
+    centre = at_kept_dims(mean, whole, chain)
+    kept_dims = tuple(d for d in range(len(dims)) if d != part_dim)
+    centre = make("broadcast", dims, centre, dimensions=kept_dims)
     # k and m are near each other, their difference is exact; m_p would be rounded to their size
     away = make("add", dims, make("subtract", dims, moments.shift, centre), moments.offset)
     between = make("multiply", dims, away, away)

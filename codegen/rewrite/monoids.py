@@ -169,7 +169,7 @@ class Monoids:
         compute = c_type(dtype).compute
         found = laws_of(op)
         body = _body(op.called[0], dtype, self.numerics)
-        text = [*_turned(found.place, len(op.operands), compute), *body]
+        text = [*_turned(found.index, len(op.operands), compute), *body]
         return self.functor(op, dtype, text, Monoid("", "", identity, not found.free))
 
     def run(self, op: Op, dtype: str, last: bool) -> Monoid:
@@ -201,11 +201,11 @@ class Monoids:
         return replace(monoid, functor=name, source=source)
 
 
-def _turned(place: int | None, operands: int, compute: str) -> Sequence[str]:
+def _turned(index: int | None, operands: int, compute: str) -> Sequence[str]:
     """C statements that make `a` the record of the element that comes first."""
-    if place is None:
+    if index is None:
         return ()
-    a, b = (x if operands == 2 else f"fs_get<{place}>({x})" for x in "ab")
+    a, b = (x if operands == 2 else f"fs_get<{index}>({x})" for x in "ab")
     return (
         f"if ({b} < {a}) {{  // the order of the elements",
         f"  const {compute} first = b;",

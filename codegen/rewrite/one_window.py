@@ -2,7 +2,7 @@
 
     scatter(x, start, u) by f   ->   x with f(x[window], u) at the window, if that is inside of x
 
-XLA drops a window that is not inside as a whole: its elements keep what they have then.
+XLA drops a window that is not entirely inside: its elements are then unchanged.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def update_window(op: Op) -> list[Op] | None:
         )
         start = chain.make("reshape", indices.dtype, (), part)
         starts.append(start)
-        place = known(start, ())
-        if place is not None and place.lo >= 0 and place.hi <= n - size:
+        range_ = known(start, ())
+        if range_ is not None and range_.lo >= 0 and range_.hi <= n - size:
             continue
         for direction, bound in (("GE", 0), ("LE", n - size)):
             limit = chain.scalar(bound, indices.dtype)

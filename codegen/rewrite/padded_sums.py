@@ -2,10 +2,10 @@
 
     pad(a, 0, 2n) + pad(b, n, n) + pad(c, 2n, 0)    ->    concatenate(a, b, c)
 
-So JAX writes the gradient of whatever was taken apart by slices. An element of the sum asks of each
-pad whether it lies inside, and is 0 there if not; of the concatenate it is one of the operands, and
-a kernel may store them piece by piece (codegen/loops/pieces.py). A zero that was added may have
-made -0 of a value 0; what is 0 stays so.
+JAX writes the gradient of slices so. Each element of the sum is checked against each pad, and 0
+outside of it. Of the concatenate each element comes from one operand, and a kernel may store them
+piece by piece (codegen/loops/pieces.py). A zero that was added may have made -0 of a value 0; what
+is 0 stays so.
 """
 
 from __future__ import annotations

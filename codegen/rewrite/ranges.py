@@ -19,7 +19,7 @@ def bits(dtype: str) -> int:
 def at_most(op: Op, known: Mapping[Op, int | None]) -> int | None:
     """A number that no element of an integer op exceeds, if none is negative and none wraps.
 
-    `known` has what this function said about the op's operands.
+    `known` has the results of this function for the op's operands.
     """
     bound = _bound(op, known) if op.dtype in INTEGERS else None
     sign = op.dtype in SIGNED

@@ -58,8 +58,7 @@ def rewrite(graph: Graph, rule: Callable[[Op], list[Op] | None]) -> Graph:
     """`graph` with each op for which `rule` gives a list replaced by that chain of new ops.
 
     The rule sees ops whose operands are already rewritten, under the numbers they have in `graph`;
-    the last of the list takes its place.
-    Where it gives none at all, the graph stays as it is.
+    the last of the list replaces the op. Where it gives none at all, the graph stays as it is.
     """
     if not any(rule(op) for op in graph.ops[:-1]):
         return graph

@@ -1,10 +1,10 @@
 """Numbers by which something is decided: they are rounded as their types say.
 
-Floats of 16 bits may keep more bits inside of a kernel, and lose them where they pass memory. To
-what computes with them that is a difference of a last place, but comparisons tell: an extremum that
-came out of memory equals none of the numbers that it is the extremum of, if these were not rounded.
-So whatever comparisons and other steps are made of is rounded, and so is what extrema are of that
-leave the kernel: gradients of them are comparisons in another one.
+Floats of 16 bits may keep more bits inside of a kernel, and lose them where they pass memory. For
+arithmetic that is a difference in the last bit, but comparisons notice it: an extremum read from
+memory equals none of the numbers that it is the extremum of, if these were not rounded. So all
+operands of comparisons and other steps are rounded. So are those of extrema that leave the kernel:
+their gradients are comparisons in another kernel.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def made_of(
     ops: Iterable[Op], becomes: Mapping[int, Sequence[Op]] = MappingProxyType({})
 ) -> set[Op]:
     """The floats that ops are computed from, themselves included; `becomes` as above."""
-    found, wanted = set[Op](), list(ops)
-    while wanted:
-        op = wanted.pop()
+    found, todo = set[Op](), list(ops)
+    while todo:
+        op = todo.pop()
         if op not in found and has_floats(op):
             found.add(op)
-            wanted += op.operands
+            todo += op.operands
             if op.opcode == "parameter":
-                wanted += becomes.get(op.attrs["index"], ())
+                todo += becomes.get(op.attrs["index"], ())
     return found
 
 

@@ -3,9 +3,9 @@
     reduce(x[R, N])  ->  reduce(reduce(runs[R, N / L, L]))
 
 One thread joins the elements of a run, one after the other, and then one thread the results of the
-runs, in their order. A run that has no element yet, or padding in the place of one, is neither an
-element nor an init: every record says first whether there is anything in it, and the functor takes
-the other one where there is not. So the init is joined once, in front of the first element.
+runs, in their order. A run without an element yet, or with padding instead of one, is neither an
+element nor an init. The first value of every record says whether it holds anything, and the functor
+returns the other record if not. So the init is joined once, in front of the first element.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def in_runs(op: Op, inputs: Sequence[Op], inits: Sequence[Op], joining: Joining)
     all: its first member is not one of them."""
     chain = Chain(op)
     dims, summed = inputs[0].dims, sorted(op.attrs["dimensions"])
-    kept = [d for d in range(len(dims)) if d not in summed]
+    kept_dims = [d for d in range(len(dims)) if d not in summed]
     n = math.prod(dims[d] for d in summed)
-    shape = tuple(dims[d] for d in kept)
+    shape = tuple(dims[d] for d in kept_dims)
     there = chain.make("broadcast", "pred", (*shape, n), chain.scalar(True, "pred"), dimensions=())
     members = [_split(chain, there, chain.scalar(False, "pred"), n)]
     for x, init in zip(inputs, inits, strict=True):
-        members.append(_split(chain, _rows(chain, x, (*kept, *summed), (*shape, n)), init, n))
+        members.append(_split(chain, _rows(chain, x, (*kept_dims, *summed), (*shape, n)), init, n))
     dtype = record([member.dtype for member in members])
     values = chain.make("record", dtype, members[0].dims, *members)
     nothing = chain.make("record", dtype, (), chain.scalar(False, "pred"), *inits)

@@ -1,8 +1,8 @@
 """Factors that keep numbers in range: without them a sum would overflow, or lose what is small.
 
 The squares of x may be infinite, or 0, where those in s * sqrt(sum((x / s)^2)) are not, for s the
-largest |x|; so may a sum of x be where sum(x * 1e-20) is a number; and a sum of products with
-(p / l).astype(f16) says nothing of what p is in f16.
+largest |x|. So may a sum of x be where sum(x * 1e-20) is a number. And a sum of products with (p /
+l).astype(f16) implies nothing about p in f16.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def may_leave(factors: Iterable[Factor], rest: Op, other: Op) -> bool:
     """Whether the product of `rest`, times `factors`, and `other` stays in range without them.
 
     The program never computes `rest` * `other`. The factors must not be what lifts it above the
-    subnormal numbers; and they must not be what brings it down, unless it is no larger than one of
-    the two, which the program has anyway.
+    subnormal numbers. They must not be what brings it down either, unless it is no larger than one
+    of the two, which the program has anyway.
     """
     sizes = [_size(opcode, *factor) for opcode, factor in factors if opcode != "negate"]
     if any(high > NEAR_ONE for _, high in sizes):

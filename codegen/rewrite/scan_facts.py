@@ -73,7 +73,7 @@ class Fact:
         return np.asarray(self.low == self.high)
 
     def moved(self, move: Callable[[Array], Array], rows: Rows) -> Fact:
-        """The same of a value whose elements are these in other places."""
+        """The same of a value that has these elements at other indices."""
         low, high, fill = (move(a) for a in (self.low, self.high, self.fill))
         return replace(self, low=low, high=high, fill=fill, rows=rows)
 

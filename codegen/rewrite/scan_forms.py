@@ -1,9 +1,9 @@
 """Prefix scans, however they are written: which values of a region are scans of which others.
 
 JAX writes a scan by an associative function as a tree of strided slices, joined pairs, pads with
-gaps between the elements, and concatenates; XLA makes running reductions blocks whose totals are
-scanned in turn; people add shifted copies to themselves. What all have in common is what each
-element stands for: an interval of the elements of one array, joined in order. Slices, pads,
+gaps between the elements, and concatenates. XLA makes running reductions blocks whose totals are
+scanned in turn. Programs also add shifted copies to themselves. What all have in common is what
+each element stands for: an interval of the elements of one array, joined in order. Slices, pads,
 reshapes and reversals move intervals (`scan_moves.py`), and a join of two that touch is the
 interval of both (`scan_joins.py`). A value of which element p stands for all elements up to p is a
 scan, whatever made it.
@@ -122,11 +122,11 @@ def _distance(fact: Fact, base: Fact) -> int | None:
     if not at.size:
         return None
     by = first - int(at[0])
-    place = np.arange(low.size) - by
-    there = (place >= 0) & (place < begun.size)
+    position = np.arange(low.size) - by
+    there = (position >= 0) & (position < begun.size)
     if (there == none).any():
         return None
-    inside = place[there]
+    inside = position[there]
     same = (begun[inside] == low[there]).all() and (ended[inside] == high[there]).all()
     return by if same else None
 
@@ -162,17 +162,17 @@ def _orders(
 ) -> Iterator[tuple[bool, bool, Array, Array]]:
     """Whether a scan of the elements from `first` to `last` is mirrored, and reversed, and the
     bounds of what each of its elements stands for."""
-    place = np.arange(size)
+    position = np.arange(size)
     begun, ended = np.full(size, first), np.full(size, last)
-    yield False, False, begun, first + place + own
-    yield True, False, last - place - own, ended
-    yield False, True, last - size + place + 1 - own, ended
-    yield True, True, begun, first + size - place - 1 + own
+    yield False, False, begun, first + position + own
+    yield True, False, last - position - own, ended
+    yield False, True, last - size + position + 1 - own, ended
+    yield True, True, begun, first + size - position - 1 + own
 
 
 def _has_rows(op: Op, fact: Fact, dims: tuple[int, ...]) -> bool:
-    """Whether a value varies along neighbouring dims, in the place of those of its source, and has
-    all rows of that along others, in their order."""
+    """Whether a value varies along neighboring dims, at the position of those of its source, and
+    has all rows of that along others, in their order."""
     if not dims or dims != tuple(range(dims[0], dims[-1] + 1)):
         return False
     source, axes = fact.source.dims, fact.axes

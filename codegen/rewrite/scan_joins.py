@@ -55,8 +55,8 @@ def _bounds(fact: Fact, dim: int) -> tuple[Array, Array]:
     """The bounds of a fact, a dim last; what joins nothing lies at the end of what is before it, or
     before all others."""
     low, high, empty = (np.moveaxis(a, dim, -1) for a in (fact.low, fact.high, fact.empty))
-    place = np.where(empty, -1, np.arange(empty.shape[-1]))
-    last = np.maximum.accumulate(place, -1)
+    position = np.where(empty, -1, np.arange(empty.shape[-1]))
+    last = np.maximum.accumulate(position, -1)
     ended = np.take_along_axis(high, np.maximum(last, 0), -1)
     first = np.take_along_axis(low, (last >= 0).argmax(-1)[..., None], -1)
     there = np.where(last >= 0, ended, first)
@@ -82,7 +82,7 @@ def join(known: Known, op: Op) -> Iterator[Fact]:
 
 
 def _read_by(known: Known, op: Op, other: Op) -> list[tuple[int, ...]]:
-    """The dims of a value along which another one has its elements in other places."""
+    """The dims of a value along which another one has its elements at other indices."""
     return list(dict.fromkeys(fact.axes for fact in known.of(other) if fact.source is op))
 
 

@@ -31,7 +31,7 @@ VECTOR = 16
 
 
 class Scanning:
-    """Makes the ops of one scan, in the place of its op: all new ones are in `chain`."""
+    """Makes the ops that replace one scan: all new ones are in `chain`."""
 
     def __init__(self, op: Op, scan: Scan):
         self.scan, self.chain = scan, Chain(op)
@@ -76,9 +76,10 @@ class Scanning:
         along = factor.sign < 0
         start = factor.offset - scan.start - scan.size + 1 if along else factor.offset + scan.start
         row = self._row(x, factor.axes, start, mirrored=scan.mirrored != along)
-        kept = [d for d in range(len(x.dims)) if d not in factor.axes[1:]]
+        kept_dims = [d for d in range(len(x.dims)) if d not in factor.axes[1:]]
         flat = [
-            axis if d == factor.axes[0] else self._dims_of((factor.rows.index(d),))[0] for d in kept
+            axis if d == factor.axes[0] else self._dims_of((factor.rows.index(d),))[0]
+            for d in kept_dims
         ]
         if row.dims == values.dims:
             return row
@@ -112,11 +113,11 @@ class Scanning:
                 if j == first % count and by[j] is not None:  # what comes before it changes nothing
                     total = self._begun(total, own[j], axis, first // count)
                 factor = self._times(factor, by[j])
-            total = self._kept(total)
-            factor = None if factor is None else self._kept(factor)
+            total = self._stored(total)
+            factor = None if factor is None else self._stored(factor)
             size = min(TOTALS, total.dims[axis])
             parts = self._scanned(total, factor, axis, exclusive=True, count=size)
-            before = self._kept(interleaved(self.chain, axis, parts, total.dims))
+            before = self._stored(interleaved(self.chain, axis, parts, total.dims))
         results: dict[int, Op] = {}
         for j in order:
             after = own[j] if before is None else self._joined(before, own[j], by[j])
@@ -133,11 +134,11 @@ class Scanning:
         return self.chain.like(own, "add", self.chain.like(own, "multiply", factor, before), own)
 
     def _begun(self, after: Op, own: Op, axis: int, first: int) -> Op:
-        """What follows nothing, at one place of an axis, is what it is: its factor, which may be
-        infinite, counts for nothing."""
-        place = self.chain.make("iota", "s32", own.dims, dimension=axis)
-        at = self.chain.splat(first, place)
-        begins = self.chain.compare(place, "EQ", at)
+        """An element that follows nothing, at one index of an axis, is unchanged: its factor, which
+        may be infinite, does not count."""
+        iota = self.chain.make("iota", "s32", own.dims, dimension=axis)
+        at = self.chain.splat(first, iota)
+        begins = self.chain.compare(iota, "EQ", at)
         return self.chain.like(own, "select", begins, own, after)
 
     def _times(self, one: Op | None, other: Op | None) -> Op | None:
@@ -155,7 +156,7 @@ class Scanning:
         """`x` with so many elements more along a dim, which change nothing."""
         return self.chain.extended(x, axis, 0, more, self.chain.scalar(value, x.dtype))
 
-    def _kept(self, x: Op) -> Op:
+    def _stored(self, x: Op) -> Op:
         """`x`, computed once."""
         copy = self.chain.like(x, "copy", x)
         self.chain.ops[-1] = annotated(copy, once=True)

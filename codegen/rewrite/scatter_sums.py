@@ -1,4 +1,4 @@
-"""Scatters of few updates to few places, as reductions of what matches.
+"""Scatters of few updates to few elements, as reductions of the updates that match.
 
     scatter-add(x, i, u)  ->  x + reduce-add(select(iota == i, u, 0)) over the updates
 
@@ -36,7 +36,7 @@ def comparable(op: Op) -> Verdict:
         scattered = d in attrs["scatter_dims_to_operand_dims"]
         if updates.dims[w] != (1 if scattered else x.dims[d]):
             return forbid("It scatters windows of several elements.")
-    vectors = math.prod(updates.dims[w] for w in _places(op))
+    vectors = math.prod(updates.dims[w] for w in _batch_dims(op))
     if x.shape.size * vectors > MOST:
         return forbid(
             "Its updates are too many to be compared with every element.",
@@ -53,25 +53,25 @@ def expand_scatter(op: Op) -> list[Op] | None:
     chain, attrs = Chain(op), op.attrs
     x, _, updates = op.operands
     reducer, scattered = attrs["reducer"], attrs["scatter_dims_to_operand_dims"]
-    places, windows = _places(op), _windows(op)
+    batch, windows = _batch_dims(op), _windows(op)
     # the updates before the dims that windows lie along: neighbouring elements are read together
     before = max(scattered, default=-1) + 1
-    dims = (*x.dims[:before], *(updates.dims[w] for w in places), *x.dims[before:])
-    summed = tuple(range(before, before + len(places)))
-    along = dict(zip(places, summed, strict=True)) | {
-        w: d + len(places) * (d >= before) for w, d in windows.items() if d not in scattered
+    dims = (*x.dims[:before], *(updates.dims[w] for w in batch), *x.dims[before:])
+    summed = tuple(range(before, before + len(batch)))
+    along = dict(zip(batch, summed, strict=True)) | {
+        w: d + len(batch) * (d >= before) for w, d in windows.items() if d not in scattered
     }
-    kept = tuple(w for w in range(updates.shape.rank) if w in along)
-    if len(kept) < updates.shape.rank:
-        updates = chain.make("reshape", x.dtype, tuple(updates.dims[w] for w in kept), updates)
+    kept_dims = tuple(w for w in range(updates.shape.rank) if w in along)
+    if len(kept_dims) < updates.shape.rank:
+        updates = chain.make("reshape", x.dtype, tuple(updates.dims[w] for w in kept_dims), updates)
     value = chain.make(
-        "broadcast", x.dtype, dims, updates, dimensions=tuple(along[w] for w in kept)
+        "broadcast", x.dtype, dims, updates, dimensions=tuple(along[w] for w in kept_dims)
     )
     here = None
     for k, d in enumerate(scattered):
         index = _component(chain, op, k, dims, summed)
-        place = chain.like(index, "iota", dimension=d)
-        equal = chain.compare(place, "EQ", index)
+        iota = chain.like(index, "iota", dimension=d)
+        equal = chain.compare(iota, "EQ", index)
         here = equal if here is None else chain.like(here, "and", here, equal)
     neutral = identity(reducer, x.dtype)
     if here is not None:
@@ -86,11 +86,11 @@ def expand_scatter(op: Op) -> list[Op] | None:
 def _windows(op: Op) -> dict[int, int]:
     """Window dims of the updates and the dims of the result along which they lie."""
     dropped = (*op.attrs["inserted_window_dims"], *op.attrs["input_batching_dims"])
-    kept = [d for d in range(op.operands[0].shape.rank) if d not in dropped]
-    return dict(zip(op.attrs["update_window_dims"], kept, strict=True))
+    kept_dims = [d for d in range(op.operands[0].shape.rank) if d not in dropped]
+    return dict(zip(op.attrs["update_window_dims"], kept_dims, strict=True))
 
 
-def _places(op: Op) -> list[int]:
+def _batch_dims(op: Op) -> list[int]:
     """The dims of the updates that count index vectors."""
     rank = op.operands[2].shape.rank
     return [w for w in range(rank) if w not in op.attrs["update_window_dims"]]

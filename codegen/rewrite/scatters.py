@@ -50,7 +50,7 @@ class OneUpdate:
 
 
 def expand_scatters(graph: Graph) -> Graph:
-    """A region with the scatters that allow it turned into selects and reductions."""
+    """A region with scatters rewritten as selects and reductions where possible."""
     if not any(op.opcode == "scatter" for op in graph):
         return graph
     for rule in (_of_sum, _of_scatter, update_window, expand_scatter):
@@ -71,14 +71,16 @@ def one_update(op: Op) -> OneUpdate | Verdict:
         return forbid("It scatters by more than one known operation.")
     x, _, updates = op.operands
     scattered, batching = attrs["scatter_dims_to_operand_dims"], attrs["input_batching_dims"]
-    kept = [d for d in range(x.shape.rank) if d not in (*attrs["inserted_window_dims"], *batching)]
-    windows = dict(zip(attrs["update_window_dims"], kept, strict=True))
+    kept_dims = [
+        d for d in range(x.shape.rank) if d not in (*attrs["inserted_window_dims"], *batching)
+    ]
+    windows = dict(zip(attrs["update_window_dims"], kept_dims, strict=True))
     sizes = {d: updates.dims[w] for w, d in windows.items()}
     for d, n in enumerate(x.dims):
         if d not in batching and sizes.get(d, 1) != (1 if d in scattered else n):
             return forbid("It scatters windows of several elements.")
-    places = [w for w in range(updates.shape.rank) if w not in windows]
-    at = [variable(f"g{j}", updates.dims[w]) for j, w in enumerate(places)]
+    batch = [w for w in range(updates.shape.rank) if w not in windows]
+    at = [variable(f"g{j}", updates.dims[w]) for j, w in enumerate(batch)]
     found = {d: _component(op, k, at) for k, d in enumerate(scattered)}
     for d, along in zip(batching, attrs["scatter_indices_batching_dims"], strict=True):
         found[d] = at[along - (along > attrs["index_vector_dim"])]
@@ -90,14 +92,14 @@ def one_update(op: Op) -> OneUpdate | Verdict:
     chains = []
     for j, i in enumerate(at):
         chain: list[int] = []
-        place = 1
-        while i.terms and place < updates.dims[places[j]]:
-            dim = by_digit.get((f"g{j}", place))
+        stride = 1
+        while i.terms and stride < updates.dims[batch[j]]:
+            dim = by_digit.get((f"g{j}", stride))
             if dim is None:
                 return forbid("Several of its updates may meet in one element.")
             chain.insert(0, dim)
-            place *= x.dims[dim]
-        if place != updates.dims[places[j]]:
+            stride *= x.dims[dim]
+        if stride != updates.dims[batch[j]]:
             return forbid("Several of its updates may meet in one element.")
         chains.append(tuple(chain))
     used = {d for chain in chains for d in chain}
@@ -107,10 +109,10 @@ def one_update(op: Op) -> OneUpdate | Verdict:
 
 def _component(op: Op, k: int, at: Sequence[Index]) -> Index | None:
     """Component k of the index vector at scatter index `at`, if the ops alone decide it."""
-    place = list(at)
+    element = list(at)
     if op.attrs["index_vector_dim"] < op.operands[1].shape.rank:
-        place.insert(op.attrs["index_vector_dim"], constant(k))
-    return known(op.operands[1], tuple(place))
+        element.insert(op.attrs["index_vector_dim"], constant(k))
+    return known(op.operands[1], tuple(element))
 
 
 def _digit(index: Index | None) -> tuple[str, int, int] | None:
@@ -227,16 +229,16 @@ class _Maker:
         """`value`, whose dims are those of the scatter and `windows`, over the result dims."""
         chains = iter(self.found.digits)
         rank = self.scatter.operands[2].shape.rank
-        places: list[int] = []
+        dimensions: list[int] = []
         for w in range(rank):
             if w in self.found.windows:
-                places += [windows[w]] if w in windows and value.dims[w] > 1 else []
+                dimensions += [windows[w]] if w in windows and value.dims[w] > 1 else []
             else:
-                places += next(chains)
-        extents = tuple(self.scatter.dims[d] for d in places)
+                dimensions += next(chains)
+        extents = tuple(self.scatter.dims[d] for d in dimensions)
         split = self.make("reshape", Shape(value.dtype, extents), value)
         shape = Shape(value.dtype, tuple(self.scatter.dims[d] for d in self.left))
-        at = tuple(self.left.index(d) for d in places)
+        at = tuple(self.left.index(d) for d in dimensions)
         return self.make("broadcast", shape, split, dimensions=at)
 
     def selected(self, conditions: Sequence[Op], value: Op, otherwise: Op) -> list[Op]:

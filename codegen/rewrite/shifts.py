@@ -66,8 +66,8 @@ def moves(op: Op, dim: int) -> tuple[Move, ...] | None:
             return (Move(op.operands[0], dim),)
         case "reduce" if len(op.operands) == 2:
             x, init = op.operands
-            kept = [d for d in range(x.shape.rank) if d not in attrs["dimensions"]]
-            return Move(x, kept[dim]), Move(init, None)
+            kept_dims = [d for d in range(x.shape.rank) if d not in attrs["dimensions"]]
+            return Move(x, kept_dims[dim]), Move(init, None)
     return None
 
 
@@ -81,9 +81,9 @@ def rolled(op: Op, dim: int) -> Move | None:
     [x] = end.operands
     first = end.attrs["start"][dim]
     for part, low, high in ((end, first, x.dims[dim]), (begin, 0, first)):
-        wanted = [(low, high) if d == dim else (0, n) for d, n in enumerate(x.dims)]
+        expected = [(low, high) if d == dim else (0, n) for d, n in enumerate(x.dims)]
         bounds = zip(part.attrs["start"], part.attrs["limit"], strict=True)
-        if list(bounds) != wanted or set(part.attrs["stride"]) != {1}:
+        if list(bounds) != expected or set(part.attrs["stride"]) != {1}:
             return None
     n = x.dims[dim]
     return Move(x, dim, first if 2 * first <= n else first - n)

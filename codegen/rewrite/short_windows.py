@@ -57,8 +57,8 @@ def shift(op: Op) -> list[Op] | None:
         none = chain.scalar(identity(attrs["reducer"], op.dtype), op.dtype)
         x = padded(chain, x, none, attrs["low"], attrs["high"], (0,) * op.shape.rank)
     total: Op | None = None
-    for place in itertools.product(*map(range, attrs["size"])):
-        start = tuple(n * step for n, step in zip(place, attrs["window_dilation"], strict=True))
+    for position in itertools.product(*map(range, attrs["size"])):
+        start = tuple(n * step for n, step in zip(position, attrs["window_dilation"], strict=True))
         ends = zip(start, op.dims, attrs["stride"], strict=True)
         limit = tuple(first + (count - 1) * step + 1 for first, count, step in ends)
         bounds = {"start": start, "limit": limit, "stride": tuple(attrs["stride"])}

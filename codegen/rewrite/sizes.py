@@ -15,7 +15,7 @@ from fusionstitch.hlo.rewrite import splat
 
 #: Ops that are looked through from a value to what bounds it.
 MOST_STEPS = 8
-#: What masks put in the place of numbers that are not to count is at most this.
+#: The value by which masks replace numbers that do not count is at most this.
 MASKED = -1e4
 #: Functions whose results are at most 1.
 _AT_MOST_ONE = frozenset({"logistic", "tanh", "erf", "sine", "cosine", "sign"})

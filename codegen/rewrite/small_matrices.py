@@ -45,13 +45,13 @@ class _Elements:
         self.chain, self.batch, self.dtype = Chain(op), batch, dtype
 
     def of(self, x: Op, *at: int | None) -> Op:
-        """The element of `x` `at` its last dims, or, where None is said, all along that dim."""
+        """The element of `x` `at` its last dims, or all along a dim where it is None."""
         chain, before = self.chain, x.shape.rank - len(at)
-        for dim, place in enumerate(at, before):
-            if place is not None:
-                x = chain.part(x, dim, place, place + 1)
-        kept = tuple(n for n, place in zip(x.dims[before:], at, strict=True) if place is None)
-        return chain.make("reshape", x.dtype, (*x.dims[:before], *kept), x)
+        for dim, index in enumerate(at, before):
+            if index is not None:
+                x = chain.part(x, dim, index, index + 1)
+        rest = tuple(n for n, index in zip(x.dims[before:], at, strict=True) if index is None)
+        return chain.make("reshape", x.dtype, (*x.dims[:before], *rest), x)
 
     def matrix(self, x: Op) -> list[list[Op]]:
         rows, columns = x.dims[-2:]
@@ -179,7 +179,7 @@ _FACTORS: Mapping[str, Callable[[_Elements, Op], list[Callable[[], Op]]]] = {
 
 
 def expand_permutation(op: Op) -> list[Op]:
-    """The ops of the order that rows have after they were swapped in turn."""
+    """The ops of the order that rows have after they were swapped one after the other."""
     [swaps] = op.operands
     e = _Elements(op, swaps.dims[:-1], "s32")
     n = swaps.dims[-1]

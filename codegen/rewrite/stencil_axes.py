@@ -60,16 +60,16 @@ class _Classes:
 
 def stencil_axes(graph: Graph) -> list[Axis]:
     """The axes of the outputs of a region along which something is shifted, the major ones of the
-    largest output first. None of them is rolled along in one place and ends in another."""
+    largest output first. No value is rolled along an axis that ends elsewhere."""
     classes = _Classes()
     nodes = [(op, dim) for op in graph.ops[:-1] for dim in range(op.shape.rank)]
-    turned = {node for node in nodes if rolled(*node)}
+    rolls = {node for node in nodes if rolled(*node)}
     # the two slices that a rolled value is joined from
     parts = {
         (part, dim)
-        for op, dim in turned
+        for op, dim in rolls
         for part in op.operands
-        if all((user, dim) in turned for user in graph.users[part.id])
+        if all((user, dim) in rolls for user in graph.users[part.id])
     }
     ended: set[_Node] = set()
     for node in nodes:
@@ -77,18 +77,18 @@ def stencil_axes(graph: Graph) -> list[Axis]:
         for move in moves(*node) or ():
             if move.dim is not None:
                 classes.links[classes.first((move.value, move.dim))] = classes.first(node)
-                if move.shift and node not in turned and node not in parts:
+                if move.shift and node not in rolls and node not in parts:
                     ended.add(node)
     members, twice = classes.members()
-    periodic = set(map(classes.first, turned))
-    wanted = (periodic ^ set(map(classes.first, ended))) - twice
+    periodic = set(map(classes.first, rolls))
+    candidates = (periodic ^ set(map(classes.first, ended))) - twice
     summed = [op.operands[0] for op in graph.ops[:-1] if op.opcode == "reduce"]
     whole = [*_largest_first(graph.root.operands), *_largest_first(summed)]
     found: dict[_Node, Axis] = {}
     for op in whole:
         for dim in range(op.shape.rank):
             own = classes.first((op, dim))
-            if own in wanted and own not in found:
+            if own in candidates and own not in found:
                 dims = members[own]
                 extent = max(one.dims[dims[one]] for one in whole if one in dims)
                 found[own] = Axis(dims, extent, own in periodic)

@@ -1,7 +1,7 @@
 """Strength reduction: a region rewritten so that the same values take fewer instructions.
 
-Unlike the simplifier of `hlo/`, which must keep every op's place in XLA's module, a region is ours
-alone: rules may make new ops, and equal ops become one.
+The simplifier of `hlo/` must preserve the correspondence of ops to XLA's module. A region has no
+such constraint: rules may make new ops, and equal ops become one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES, content
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: A rule looks at an op whose operands are rewritten already; it gives the op that takes its place,
+#: A rule looks at an op whose operands are rewritten already; it gives the op that replaces it,
 #: made through the builder, or None.
 Rule = Callable[["Builder", Op], Op | None]
 
@@ -101,8 +101,8 @@ def reduce_strength(
     for op in reversed(builder.ops):
         if op in needed:
             needed.update(op.operands)
-    kept = [op for op in builder.ops if op in needed or op.opcode == "parameter"]
-    return with_root(graph.name, kept, roots)
+    ops = [op for op in builder.ops if op in needed or op.opcode == "parameter"]
+    return with_root(graph.name, ops, roots)
 
 
 def _key(op: Op) -> Hashable:

@@ -50,11 +50,11 @@ def negate_twice(builder: Builder, op: Op) -> Op | None:
 @rule("multiply", "divide")
 def sign_of_product(builder: Builder, op: Op) -> Op | None:
     """-x * y -> -(x * y); the same for y, and for x / y"""
-    for place in (0, 1):
-        positive = _negated(op.operands[place])
+    for side in (0, 1):
+        positive = _negated(op.operands[side])
         if positive is not None:
             operands = list(op.operands)
-            operands[place] = positive
+            operands[side] = positive
             return builder.make(op, "negate", builder.make(op, op.opcode, *operands))
     return None
 
@@ -293,7 +293,7 @@ def narrow(builder: Builder, op: Op) -> Op | None:
 
 # ---- random bits --------------------------------------------------------------------------------
 
-#: Steps from one f32 to another that never turn a larger value into a smaller one.
+#: Monotonic steps from one f32 to another: a larger value never becomes a smaller one.
 _GROWING: Mapping[str, Callable[..., Any]] = {
     "add": np.add,
     "subtract": np.subtract,

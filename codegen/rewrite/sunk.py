@@ -4,14 +4,14 @@
     reduce(stack(a, b), axis)         ->    add(a, b)
 
 A value of a few components (a position, a quaternion, the directions of a lattice) is often stacked
-in between. A loop over the elements of the stack has each of them alone: it computes what they have
-in common for each, and meets the others in memory. A loop over the items has all of an item's
-components in registers, and none of them asks which one it is. The price is longer text. Pieces of
+in between. A loop over the elements of the stack has one component at a time: it recomputes what
+they have in common, and reads the others from memory. A loop over the items has all of an item's
+components in registers, without checks which one an element is. The price is longer code. Pieces of
 different shapes are no components: a border stays beside what it surrounds.
 
-An input of many items of a few components each, its minor-most dim (points, boxes, small matrices,
-logits of a few classes), is such a stack as well where components are summed up, or kept while
-items are.
+An input of many items of a few components each, along its minor-most dim, is such a stack as well
+where components are summed up, or remain while items are summed up. Such inputs are points, boxes,
+small matrices and logits of a few classes.
 """
 
 from __future__ import annotations
@@ -339,9 +339,9 @@ class _Sinking:
         ):
             return None
         last = len(found.ops) - 1
-        places = order.attrs["value"].reshape(-1).astype(int).clip(0, last)
-        few = len(places) <= MOST_PIECES
-        return _Pieces(axis, tuple(found.ops[n] for n in places)) if few else None
+        numbers = order.attrs["value"].reshape(-1).astype(int).clip(0, last)
+        few = len(numbers) <= MOST_PIECES
+        return _Pieces(axis, tuple(found.ops[n] for n in numbers)) if few else None
 
     def _reshape(self, op: Op, found: _Pieces) -> _Pieces | None:
         """The dim must be one of the result's as well."""
@@ -471,5 +471,5 @@ def _cut(shape: Shape, axis: int, extent: int) -> Shape:
     return Shape(shape.dtype, _with(shape.dims, axis, extent))
 
 
-def _with(values: Sequence[int], place: int, value: int) -> tuple[int, ...]:
-    return tuple(value if n == place else one for n, one in enumerate(values))
+def _with(values: Sequence[int], dim: int, value: int) -> tuple[int, ...]:
+    return tuple(value if n == dim else one for n, one in enumerate(values))

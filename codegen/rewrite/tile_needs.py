@@ -1,12 +1,12 @@
-"""What tiles need: the elements of each value that a tile of the outputs stands on.
+"""What tiles need: the elements of each value that a tile of the outputs depends on.
 
     y[p] = x[p - 1] + x[p + 1]    a tile of y, p from t n to (t + 1) n, needs x from one element
                                   before that to one after it
 
 From the outputs back each value gets an interval around the tile, the wider the more stencils are
-between (bounds inference, as Halide's). What stands before and after a value to pad it as its
-border says (its edge repeated, or reflected) is *pinned*: the first tile reads it, or the last, and
-no other. What elements cannot be followed through is computed as a whole; tiles are views of it.
+between (bounds inference, as Halide's). Padding before and after a value (its edge repeated, or
+reflected) is *pinned*: only the first tile reads it, or the last. What elements cannot be followed
+through is computed as a whole; tiles are views of it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Tiles:
         return [n for n, dim in own.items() if dim in reduce.attrs["dimensions"]]
 
     def followed(self, slice_: Op, pins: Pins) -> set[int]:
-        """The dims of a slice along which its operand is read at the places that it takes."""
+        """The dims of a slice along which its operand is read at the indices that it takes."""
         pinned = {
             dim
             for n, _ in pins
@@ -134,10 +134,10 @@ class Tiles:
         if op.opcode == "reduce" and not is_known(op) and self.summed(op):
             return None
         needs = self.needs[op][pins]
-        wanted: list[dict[int, Interval]] = [{} for _ in op.operands]
+        intervals: list[dict[int, Interval]] = [{} for _ in op.operands]
         if op.opcode == "reduce":
-            wanted[0] = {n: Interval() for n in self.summed(op)}
-        held = [pins] * len(op.operands)
+            intervals[0] = {n: Interval() for n in self.summed(op)}
+        op_pins = [pins] * len(op.operands)
         for number, dim in self.dims(op, pins).items():
             axis, interval = self.axes[number], needs[number]
             if axis.periodic and op.dims[dim] != axis.extent:
@@ -154,13 +154,13 @@ class Tiles:
                 return None
             for n, move in enumerate(found):
                 if main is not None and n != main:
-                    held[n] = pins | {(number, n > main)}
+                    op_pins[n] = pins | {(number, n > main)}
                 elif move.dim is not None:
-                    wanted[n][number] = interval.shifted(move.shift)
+                    intervals[n][number] = interval.shifted(move.shift)
         for number, is_end in pins:
-            if op in self.axes[number] and not self._pinned(op, number, is_end, wanted, held):
+            if op in self.axes[number] and not self._pinned(op, number, is_end, intervals, op_pins):
                 return None
-        needed = [Need(*each) for each in zip(op.operands, held, wanted, strict=True)]
+        needed = [Need(*each) for each in zip(op.operands, op_pins, intervals, strict=True)]
         # a reshape may merge an axis with others
         if any(one.intervals.keys() != self.dims(one.value, one.pins).keys() for one in needed):
             return None
@@ -201,8 +201,8 @@ class Tiles:
         op: Op,
         number: int,
         is_end: bool,
-        wanted: list[dict[int, Interval]],
-        held: list[Pins],
+        intervals: list[dict[int, Interval]],
+        op_pins: list[Pins],
     ) -> bool:
         """Has a pinned slice of a long value read the tile that it is pinned to; False where the
         elements of an operand do not follow."""
@@ -213,11 +213,11 @@ class Tiles:
             return True
         if op.attrs["stride"][dim] != 1:
             return False
-        held[0] -= {(number, is_end)}
+        op_pins[0] -= {(number, is_end)}
         size = self.sizes[number]
         first = (self.count(number) - 1) * size if is_end else 0
         low, high = op.attrs["start"][dim] - first, op.attrs["limit"][dim] - first - size
-        wanted[0][number] = Interval(low, high)
+        intervals[0][number] = Interval(low, high)
         return True
 
 

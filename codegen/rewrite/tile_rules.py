@@ -39,9 +39,9 @@ def is_inside(
     tile = chain.make("iota", "s32", pair, dimension=0)
     element = chain.make("iota", "s32", pair, dimension=1)
     begin = chain.make("multiply", "s32", pair, tile, chain.integers(bounds.step, pair))
-    place = chain.make("add", "s32", pair, begin, element)
-    begun = chain.compare(place, "GE", chain.integers(bounds.start - low, pair))
-    ended = chain.compare(place, "LT", chain.integers(bounds.stop - low, pair))
+    position = chain.make("add", "s32", pair, begin, element)
+    begun = chain.compare(position, "GE", chain.integers(bounds.start - low, pair))
+    ended = chain.compare(position, "LT", chain.integers(bounds.stop - low, pair))
     both = chain.make("and", "pred", pair, begun, ended)
     return chain.make("broadcast", "pred", dims, both, dimensions=at)
 
@@ -122,10 +122,10 @@ def _concatenated(found: Tiles, chain: Chain, tiled: TiledOp) -> Op:
         if k != main:  # a border, which is right in the first tile, or in the last
             first = begin - low - (last * size if k > main else 0)
             left = tiled.dims[before + along] - first - extent
-            placed = chain.extended(value, before + along, first, left)
+            padded = chain.extended(value, before + along, first, left)
             bounds = range(begin, begin + extent, size)
             here = is_inside(chain, tiled.dims, at_two, low, bounds)
-            made = chain.make("select", op.dtype, tiled.dims, here, placed, made)
+            made = chain.make("select", op.dtype, tiled.dims, here, padded, made)
         begin += extent
     return made
 

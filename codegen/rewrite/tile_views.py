@@ -33,8 +33,8 @@ def view(chain: Chain, x: Op, windows: Mapping[int, Window]) -> Op:
         size[one.dim], stride[one.dim] = one.size, one.stride
     along = sorted(size)
     outer = tuple((n - size.get(d, 1)) // stride[d] + 1 for d, n in enumerate(x.dims))
-    places = {"along": tuple(along), "stride": tuple(stride), "dilation": (1,) * len(along)}
-    found = chain.make("windows", x.dtype, (*outer, *(size[d] for d in along)), x, **places)
+    window = {"along": tuple(along), "stride": tuple(stride), "dilation": (1,) * len(along)}
+    found = chain.make("windows", x.dtype, (*outer, *(size[d] for d in along)), x, **window)
     order = [windows[n].dim for n in sorted(windows)]
     order += [x.shape.rank + along.index(d) if d in size else d for d in range(x.shape.rank)]
     dims = tuple(found.dims[d] for d in order)

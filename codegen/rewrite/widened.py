@@ -22,8 +22,8 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 _WIDER = ("f32", "f64")
 _TYPED = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCTION, Kind.DOT})
-#: Ops whose results are what they are by their types: somebody asks for the bits or the rounding.
-_ASKED_FOR = frozenset({"bitcast-convert", "convert", "reduce-precision", "member"})
+#: Ops whose results depend on their types: the program uses the bits or the rounding.
+_TYPE_MATTERS = frozenset({"bitcast-convert", "convert", "reduce-precision", "member"})
 
 
 def widen(graph: Graph) -> Graph:
@@ -53,7 +53,7 @@ def _wide(graph: Graph) -> set[Op]:
 
 def _may_be_wide(op: Op) -> bool:
     """Whether an op may give f32 for a float of 16 bits."""
-    if op.dtype not in ("bf16", "f16") or op.opcode in _ASKED_FOR:
+    if op.dtype not in ("bf16", "f16") or op.opcode in _TYPE_MATTERS:
         return False
     if kind_of(op.opcode) not in _TYPED:
         return False

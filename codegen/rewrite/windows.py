@@ -49,8 +49,8 @@ def _reducible(op: Op) -> Verdict:
 
 
 def expand_window(op: Op) -> list[Op]:
-    """The ops that stand for a reduce-window. Raises CodegenError where there are none: of loops
-    nobody asked that before."""
+    """The ops that replace a reduce-window. Raises CodegenError where there are none: for loops
+    that was not checked before."""
     if not (found := _reducible(op)):
         raise CodegenError(f"Kernels cannot reduce as {op.name}: leave it to XLA. {found.reason}")
     chain, (x, init) = Chain(op), op.operands
@@ -97,12 +97,12 @@ def _reduced(chain: Chain, x: Op, init: Op, attrs: Mapping[str, Any]) -> Op:
             x.dims, attrs["size"], attrs["window_dilation"], attrs["stride"], strict=True
         )
     )
-    places = {
+    window = {
         "along": along,
         "stride": attrs["stride"],
         "dilation": tuple(attrs["window_dilation"][d] for d in along),
     }
-    view = chain.make("windows", x.dtype, (*dims, *sizes), x, **places)
+    view = chain.make("windows", x.dtype, (*dims, *sizes), x, **window)
     return _over(chain, view, init, attrs, dims)
 
 
@@ -117,7 +117,7 @@ def _over(chain: Chain, view: Op, init: Op, attrs: Mapping[str, Any], dims: tupl
 
 
 def _is_padded(attrs: Mapping[str, Any]) -> bool:
-    """Whether windows hold places without an element."""
+    """Whether windows have positions without an element."""
     return any((*attrs["low"], *attrs["high"])) or set(attrs["base_dilation"]) != {1}
 
 
@@ -146,8 +146,8 @@ def _run(chain: Chain, x: Op, dim: int, reverse: bool) -> Op:
     totals = chain.make("reshape", x.dtype, (*dims[: dim + 1], *dims[dim + 2 :]), totals)
     sums = _run(chain, totals, dim, reverse)
     others = chain.extended(sums, dim, *((-1, 1) if reverse else (1, -1)), init)
-    kept = tuple(d for d in range(len(dims)) if d != dim + 1)
-    before = chain.like(inner, "broadcast", others, dimensions=kept)
+    kept_dims = tuple(d for d in range(len(dims)) if d != dim + 1)
+    before = chain.like(inner, "broadcast", others, dimensions=kept_dims)
     joined = chain.like(inner, reducer, inner, before)
     flat = chain.make("reshape", x.dtype, x.dims, joined)
     return chain.part(flat, dim, 0, n) if count * BLOCK > n else flat

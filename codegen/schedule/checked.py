@@ -1,4 +1,4 @@
-"""Whether a schedule is what its template says: nothing that was asked for is dropped unsaid."""
+"""Checks that a schedule is what its template says, and drops nothing of it silently."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def check_followed(given: Template, graph: Graph, plan: KernelPlan) -> None:
     lines = list(_lines(graph, plan))
     order = [line.identifier for line, _ in lines]
     found = iter(lines) if given.phases else None
-    place = -1
-    for asked in given.schedules:
-        line, block = next(found) if found else lines[order.index(asked.identifier)]
-        if not _same(asked.attrs, line.attrs, block and bool(given.flat)) or not _marked(
-            asked, line, bool(given.flat)
+    latest = -1
+    for required in given.schedules:
+        line, block = next(found) if found else lines[order.index(required.identifier)]
+        if not _same(required.attrs, line.attrs, block and bool(given.flat)) or not _marked(
+            required, line, bool(given.flat)
         ):
             raise CodegenError(
-                f"{asked} cannot be followed: in the loop that its op has here it is {line}"
+                f"{required} cannot be followed: in the loop that its op has here it is {line}"
             )
-        if given.flat and order.index(asked.identifier) < place:
+        if given.flat and order.index(required.identifier) < latest:
             raise CodegenError(
-                f"{asked.identifier} stands after {order[place]} in the template, but is computed "
-                "before it: write them in that order."
+                f"{required.identifier} stands after {order[latest]} in the template, but is "
+                "computed before it: write them in that order."
             )
-        place = order.index(asked.identifier)
+        latest = order.index(required.identifier)
 
 
 def _lines(graph: Graph, plan: KernelPlan) -> Iterator[tuple[Schedule, bool]]:
@@ -43,10 +43,10 @@ def _lines(graph: Graph, plan: KernelPlan) -> Iterator[tuple[Schedule, bool]]:
                 yield line, nest.teams.threads >= plan.block
 
 
-def _same(asked: tuple[Attr, ...], found: tuple[Attr, ...], block: bool) -> bool:
+def _same(required: tuple[Attr, ...], found: tuple[Attr, ...], block: bool) -> bool:
     """Whether two lists of attrs say the same: where the whole block shares a row, a list may
     have WARP and CTA for it, as the paper does."""
-    return asked == found or (block and _threads(asked) == _threads(found))
+    return required == found or (block and _threads(required) == _threads(found))
 
 
 def _threads(attrs: tuple[Attr, ...]) -> list[list[tuple[Level, int | None]]]:
@@ -57,8 +57,8 @@ def _threads(attrs: tuple[Attr, ...]) -> list[list[tuple[Level, int | None]]]:
     ]
 
 
-def _marked(asked: Schedule, found: Schedule, flat: bool) -> bool:
-    """Whether a line has the marks that it asks for; the paper has S alone."""
-    if flat and not asked.registers and not asked.whole:
-        return asked.shared == found.shared
-    return asked.marks == found.marks
+def _marked(required: Schedule, found: Schedule, flat: bool) -> bool:
+    """Whether a line has the marks that the template requires; the paper has S alone."""
+    if flat and not required.registers and not required.whole:
+        return required.shared == found.shared
+    return required.marks == found.marks

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.dots.tile import Tile
 from fusionstitch.codegen.loops.groups import Group
-from fusionstitch.codegen.loops.nests import Nest, Place
+from fusionstitch.codegen.loops.nests import Nest, Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.schedule import (
     RESIDENT_THREADS,
@@ -74,7 +74,7 @@ def planned(choice: Choice, device: Device) -> KernelPlan:
     most = max(phase[-1].first_tile + phase[-1].tiles for phase in phases)
     resident = RESIDENT_THREADS
     heaviest = max((g for phase in phases for g in phase), key=lambda g: elements(g.group))
-    if any(keeps_and_carries(heaviest.group, nest.nest) for nest in heaviest.nests):
+    if any(holds_rows_and_sums(heaviest.group, nest.nest) for nest in heaviest.nests):
         resident = max(choice.block, CARRYING_THREADS)
     full = device.sm_count * RESIDENT_THREADS
     tuning, cluster = choice.tuning, choice.cluster
@@ -122,17 +122,17 @@ def elements(group: Group) -> int:
     return sum(s.op.shape.size * group.inner_size(s) for s in group.stages)
 
 
-def keeps_and_carries(group: Group, nest: Nest) -> bool:
+def holds_rows_and_sums(group: Group, nest: Nest) -> bool:
     """True if threads keep parts of long rows while they carry sums of their columns."""
-    both = nest.placed(Place.CARRY) and nest.placed(Place.REDUCE)
+    both = nest.with_role(Role.CARRY) and nest.with_role(Role.REDUCE)
     return bool(both) and group.axes.size(nest.inner) >= LONG_ROW
 
 
 def _alternating(
     phases: Sequence[Iterable[GroupPlan]], device: Device
 ) -> Iterator[Iterable[GroupPlan]]:
-    """The phases, with the walk turned around where an earlier one went through the same large
-    input: what it read last is still in L2."""
+    """The phases, with walks reversed where an earlier phase went through the same large input:
+    what it read last is still in L2."""
     latest: dict[int, bool] = {}
     for phase in phases:
         read: dict[int, bool] = {}

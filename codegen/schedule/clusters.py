@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from fusionstitch.codegen.loops.groups import Group
-from fusionstitch.codegen.loops.nests import CACHE_STEPS, Nest, Place
+from fusionstitch.codegen.loops.nests import CACHE_STEPS, Nest, Role
 from fusionstitch.codegen.rewrite.extents import is_strided, reduced_size
 from fusionstitch.codegen.schedule.tuning import Tuning, power_of_two
 from fusionstitch.costmodel.devices import Device
@@ -24,10 +24,10 @@ from fusionstitch.hlo.graph import ITEM_BYTES, Graph
 ROW_BYTES = 128
 #: The smallest block of a cluster, and the elements of a row that each of its threads has at least.
 LEAST_CLUSTER_BLOCK, LEAST_ELEMENTS = 128, 16
-#: Blocks of clusters that each multiprocessor needs so that some work while others wait, and the
-#: share of the device's threads that make rows worth sharing which are too few for a block each. On
-#: an H200 softmax of 64 rows of 131072 bf16 took 13.2 us, 15.9 with its sums split after a grid
-#: barrier (XLA 26.5); of 32 rows of 65536 f32 10.0 and 9.3 us (XLA 13.0).
+#: Blocks of clusters that each multiprocessor needs so that some work while others wait. Then the
+#: share of the device's threads from which on rows are worth sharing, where they are too few for a
+#: block each. On an H200 softmax of 64 rows of 131072 bf16 took 13.2 us, 15.9 with its sums split
+#: after a grid barrier (XLA 26.5); of 32 rows of 65536 f32 10.0 and 9.3 us (XLA 13.0).
 LEAST_BLOCKS_PER_SM, FILLED = 3, 0.75
 
 
@@ -43,9 +43,9 @@ def cluster_of(
     threads = 0
     if _enough(groups[0].tiles, device):
         threads = _filling_threads(groups[0].tiles, row, device)
-        sweeps = {nest.level[s] for s in nest.stages if nest.place[s] is not Place.ROW}
+        sweeps = {nest.level[s] for s in nest.stages if nest.role[s] is not Role.ROW}
         if len(sweeps) > 1:
-            threads = max(threads, _keeping_threads(row, element_bytes(groups[0], nest), device))
+            threads = max(threads, _register_threads(row, element_bytes(groups[0], nest), device))
     block = tuning.block or max(LEAST_CLUSTER_BLOCK, threads // limit)
     blocks = tuning.cluster or (threads // block if threads > most else 1)
     fits = 1 < blocks <= limit and block <= most and row >= blocks * block
@@ -59,7 +59,7 @@ def has_long_rows(graph: Graph, device: Device, tuning: Tuning) -> bool:
     sums = (op for op in graph if op.opcode == "reduce" and not is_strided(op))
     rows = ((op.shape.size, reduced_size(op)) for op in sums)
     return any(
-        row > longest_kept(device) or _filling_threads(count, row, device)
+        row > longest_row(device) or _filling_threads(count, row, device)
         for count, row in rows
         if tuning.cluster or _enough(count, device)
     )
@@ -70,14 +70,14 @@ def _enough(rows: int, device: Device) -> bool:
     return rows * device.cluster_limit >= LEAST_BLOCKS_PER_SM * device.sm_count
 
 
-def longest_kept(device: Device) -> int:
+def longest_row(device: Device) -> int:
     """Elements of a row that the registers of one block keep."""
     return device.max_threads_per_block * CACHE_STEPS
 
 
-def _keeping_threads(row: int, bytes_each: int, device: Device) -> int:
+def _register_threads(row: int, bytes_each: int, device: Device) -> int:
     """Threads whose multiprocessors keep a row that one block does not, or 0."""
-    if row <= longest_kept(device):
+    if row <= longest_row(device):
         return 0
     return power_of_two(row * bytes_each // ROW_BYTES)
 
@@ -104,13 +104,13 @@ def element_bytes(group: Group, nest: Nest) -> int:
 def can_share(group: Group, nests: Sequence[Nest]) -> bool:
     """Whether a group is one loop over rows, one to a tile, that are summed along memory: all that
     its threads exchange are then the sums."""
-    if len(nests) > 1 or group.held is not None or group.streamed:
+    if len(nests) > 1 or group.dot_axes is not None or group.streamed:
         return False
     nest = nests[0]
-    summed = nest.placed(Place.REDUCE)
+    summed = nest.with_role(Role.REDUCE)
     return (
         bool(summed)
-        and set(nest.place.values()) <= {Place.REDUCE, Place.SWEEP, Place.ROW}
+        and set(nest.role.values()) <= {Role.REDUCE, Role.SWEEP, Role.ROW}
         and not nest.tiled
         and not nest.in_order
         and group.axes.size(nest.rows) == 1

@@ -14,7 +14,7 @@ from fusionstitch.codegen.dots.streams import stream_tile
 from fusionstitch.codegen.dots.tile import TENSOR_ROWS, Tile, choose_tile
 from fusionstitch.codegen.loops.coalescing import line_costs
 from fusionstitch.codegen.loops.groups import COALESCED, Group, shared_bytes
-from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
+from fusionstitch.codegen.loops.nests import Nest, Role, form_nests
 from fusionstitch.codegen.loops.phases import Overwrites, phases
 from fusionstitch.codegen.rewrite.extents import reduced_size
 from fusionstitch.codegen.schedule.choice import (
@@ -24,12 +24,12 @@ from fusionstitch.codegen.schedule.choice import (
     GroupChoice,
     LoopChoice,
     elements,
-    keeps_and_carries,
+    holds_rows_and_sums,
 )
 from fusionstitch.codegen.schedule.clusters import (
     cluster_of,
     element_bytes,
-    longest_kept,
+    longest_row,
 )
 from fusionstitch.codegen.schedule.schedule import (
     RESIDENT_THREADS,
@@ -62,10 +62,10 @@ SCANNING_BLOCKS = 4
 PAIRED_TEAM, FILLING_THREADS = 16, 1024
 #: Blocks that sum columns per multiprocessor.
 CARRIERS_PER_SM = 2
-#: Elements of a row from which on a block keeps it in most of the registers of an SM: too few
-#: blocks are left to hide each other's latency, so that each walks several rows, where it has
-#: registers for bytes of two. On an H200 softmax took 145 us so for 4096 rows of 32768 bf16, 163 a
-#: block a row; 288 and 262 for f32, of which only one fits; 162 and 134 for rows of 16384 bf16.
+#: Elements of a row from which on it takes most of the registers of an SM. Too few blocks are then
+#: left to hide each other's latency, so each walks several rows, if it has registers for the bytes
+#: of two. On an H200 softmax took 145 us so for 4096 rows of 32768 bf16, 163 a block a row; 288 and
+#: 262 for f32, of which only one fits; 162 and 134 for rows of 16384 bf16.
 FULL_ROW, TWO_ROWS_BYTES = 16_384, 1 << 17
 #: Share of the resident blocks that must have work for blocks to stay and walk several rows each.
 PERSISTENT_SHARE = 0.9
@@ -81,7 +81,7 @@ def chosen(
     group_of = {s: g for g in groups for s in g.stages}
     nests = {g: form_nests(g) for g in groups}
     cluster, block = cluster_of(groups, nests, device, tuning)
-    block = block or tuning.block or wanted_block(groups, nests)
+    block = block or tuning.block or default_block(groups, nests)
     found: list[tuple[GroupChoice, ...]] = []
     for phase in phases(groups, group_of, overwrites or {}):
         kinds = Counter(kind(g, nests[g]) for g in phase)
@@ -121,10 +121,10 @@ def _block_of(group: Group, nests: Sequence[Nest]) -> int:
         return _tile_block(group)
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
-        if nest.placed(Place.CARRY):
-            keeps = keeps_and_carries(group, nest)
-            team = max(DEFAULT_BLOCK, _keeping_team(nest, inner, most))
-            block = max(block, team if keeps else SUMMING_BLOCK)
+        if nest.with_role(Role.CARRY):
+            holds = holds_rows_and_sums(group, nest)
+            team = max(DEFAULT_BLOCK, _register_team(nest, inner, most))
+            block = max(block, team if holds else SUMMING_BLOCK)
         elif rows == 1 and inner >= LONG_ROW and not strided(nest):
             block = max(block, _threads_of_row(group, nest, inner, most))
     return DEFAULT_BLOCK if block < LEAST_ROW_BLOCK else block
@@ -143,7 +143,7 @@ def _row_team(row: int, most: int, per_thread: int = PER_THREAD) -> int:
     return min(most, max(WARP, power_of_two(row // per_thread)))
 
 
-def _keeping_team(nest: Nest, row: int, most: int) -> int:
+def _register_team(nest: Nest, row: int, most: int) -> int:
     """Threads that keep a row and carry sums of its columns, two vectors of each input a thread:
     more leave too few rows under way, fewer too few registers. Layer norm both ways of 16384 rows
     of 1024 f32 took 76 us with 128 threads on an H200, 83 with 64."""
@@ -154,7 +154,7 @@ def strided(nest: Nest) -> bool:
     """True if the nest's reductions run over other than the minor-most dim of what they read, and
     lanes do not carry them."""
     for stage in nest.stages:
-        if stage.op.opcode == "reduce" and nest.place[stage] is not Place.CARRY:
+        if stage.op.opcode == "reduce" and nest.role[stage] is not Role.CARRY:
             return stage.in_columns
     return False
 
@@ -192,7 +192,7 @@ def _along_inner(nest: Nest) -> bool:
     return along_inner < along_row
 
 
-def wanted_block(groups: Sequence[Group], nests: Mapping[Group, Sequence[Nest]]) -> int:
+def default_block(groups: Sequence[Group], nests: Mapping[Group, Sequence[Nest]]) -> int:
     """Threads per block for the group that most elements are visited in."""
     heaviest = max(groups, key=elements)  # the first of equals
     return _block_of(heaviest, nests[heaviest])
@@ -209,7 +209,7 @@ def group_choice(
 ) -> GroupChoice:
     """The choice for a group in a phase with so many `alike`, itself counted, that fill the device
     together; `cluster` blocks share its rows."""
-    carries = any(nest.placed(Place.CARRY) for nest in nests)
+    carries = any(nest.with_role(Role.CARRY) for nest in nests)
     points = 1
     if not (carries or group.streamed or cluster > 1):
         points = tuning.points(points_of(group, nests, block, device, alike))
@@ -247,22 +247,22 @@ def _tuned(teams: Teams, inner: int, block: int, tuning: Tuning) -> Teams:
 
 def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, alike: int) -> int:
     """Grid points per tile: enough to fill a block, few enough to fill the device."""
-    if group.held is not None and group.axes.extent(group.held[0]) % TENSOR_ROWS:
+    if group.dot_axes is not None and group.axes.extent(group.dot_axes[0]) % TENSOR_ROWS:
         return 1  # rows of different tiles must not meet in a warp
     least = group.least_points
     if least == 1 and all(_size(group, n.rows) * _lanes(n, group, block) == 1 for n in nests):
         least = COALESCED  # rows lie along the lanes: give a warp neighbours
     # elementwise tiles leave each thread a vector of elements
     target = block if any(n.inner for n in nests) else block * VECTOR_ELEMENTS
-    longest = max((_size(group, n.inner) for n in nests if n.placed(Place.REDUCE)), default=0)
-    if FULL_ROW < longest <= longest_kept(device) and _keeps_two(group, nests, longest):
+    longest = max((_size(group, n.inner) for n in nests if n.with_role(Role.REDUCE)), default=0)
+    if FULL_ROW < longest <= longest_row(device) and _holds_two_rows(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
     if group.in_tiles and not group.is_flat:
         return 1
     # loops over the totals of a scan are short, and all others wait for them
     scans = any(annotations_of(stage.op).once for stage in group.stages)
     fills = all if scans else any
-    room = device.shared_per_sm // SCANNING_BLOCKS if scans else math.inf
+    limit = device.shared_per_sm // SCANNING_BLOCKS if scans else math.inf
     points = 1
     tiles_each = 1 if device.own_blocks else 2
     busy_tiles = 0 if device.holds_one_block else tiles_each * device.sm_count // alike
@@ -271,7 +271,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
             points * _size(group, n.rows) * _lanes(n, group, block) >= target for n in nests
         )
         busy = group.tiles // (points * 2) >= busy_tiles
-        fits = 2 * points * shared_bytes(group) <= room
+        fits = 2 * points * shared_bytes(group) <= limit
         if filled or not (busy or points < least) or not (fits or points < least):
             break
         points *= 2
@@ -283,9 +283,9 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
     return min(points, group.tiles)
 
 
-def _keeps_two(group: Group, nests: Sequence[Nest], row: int) -> bool:
+def _holds_two_rows(group: Group, nests: Sequence[Nest], row: int) -> bool:
     """Whether a block has the registers for a long row and for the next one on its way."""
-    bytes_each = max(element_bytes(group, n) for n in nests if n.placed(Place.REDUCE))
+    bytes_each = max(element_bytes(group, n) for n in nests if n.with_role(Role.REDUCE))
     return 2 * row * bytes_each <= TWO_ROWS_BYTES
 
 
@@ -304,7 +304,7 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
     if nest.in_order:
         return 1
     if nest.tiled:
-        return TILED_LANES if group.held is None else WARP // TENSOR_ROWS
+        return TILED_LANES if group.dot_axes is None else WARP // TENSOR_ROWS
     if not nest.inner or strided(nest):
         return 1
     if nest.stages[0].op.opcode == "dot":
@@ -336,7 +336,7 @@ def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) 
     rows, inner = points * _size(group, nest.rows), _size(group, nest.inner)
     if inner == 1:
         return Teams(1)
-    if nest.placed(Place.CARRY):
+    if nest.with_role(Role.CARRY):
         return _carrying_team(nest, inner, block)
     if strided(nest):
         if rows >= block or inner <= 4:
@@ -345,9 +345,9 @@ def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) 
         return Teams(block // columns, columns)
     if nest.stages[0].op.opcode == "dot" and not _along_inner(nest):
         threads = block if device.holds_one_block else device.sm_count * DEFAULT_BLOCK
-        wanted = threads // max(1, group.tiles * _size(group, nest.rows))
+        target = threads // max(1, group.tiles * _size(group, nest.rows))
         spare = block // max(1, rows)
-        threads = min(32, power_of_two(max(1, min(wanted, spare))), power_of_two(inner) // 4)
+        threads = min(32, power_of_two(max(1, min(target, spare))), power_of_two(inner) // 4)
         return Teams(max(1, threads))
     if inner >= LONG_ROW and _size(group, nest.rows) * 32 < block:
         spare = min(block // power_of_two(rows), inner // vector_elements(nest))
@@ -362,8 +362,8 @@ def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) 
 def _carrying_team(nest: Nest, columns: int, block: int) -> Teams:
     """A row's threads where sums of columns are carried from row to row: as many as have something
     to do in most of their steps."""
-    if nest.placed(Place.REDUCE):
-        return Teams(team_in(block, _keeping_team(nest, columns, block)))
+    if nest.with_role(Role.REDUCE):
+        return Teams(team_in(block, _register_team(nest, columns, block)))
     width = vector_elements(nest)
     team = min(block, power_of_two(-(-columns // width)))
     while team > WARP and not mostly_busy(columns // width, team):

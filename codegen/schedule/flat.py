@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fusionstitch.codegen.loops.groups import Group
-from fusionstitch.codegen.loops.nests import Nest, Place, form_nests
+from fusionstitch.codegen.loops.nests import Nest, Role, form_nests
 from fusionstitch.codegen.loops.phases import Overwrites, phases
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.choice import Choice, GroupChoice, LoopChoice
@@ -102,4 +102,4 @@ def _loop(
 
 
 def _sums(stage: Stage, nest: Nest) -> bool:
-    return stage.is_reduction and nest.place[stage] is not Place.CARRY
+    return stage.is_reduction and nest.role[stage] is not Role.CARRY

@@ -37,7 +37,7 @@ def follow(template: Template, graph: Graph, stream: Stream, device: Device) -> 
 
 
 def launch_of(template: Template, device: Device) -> Launch:
-    """The block and cluster that a template asks for, or the defaults."""
+    """The block and cluster of a template, or the defaults."""
     launch = Launch(template.cta_size, template.cluster or 1)
     most = device.max_threads_per_block
     if launch.block % 32 or launch.block > most:
@@ -80,13 +80,13 @@ def stored(
 ) -> frozenset[Stage]:
     """The stages of a group that are marked S, among which all must be that another loop of the
     block reads. Raises CodegenError where one is not."""
-    asked = frozenset(stage for stage, line in lines.items() if line.shared)
+    shared = frozenset(stage for stage, line in lines.items() if line.shared)
     for stage in sorted(read_elsewhere(loop.nest for loop in loops), key=lambda s: s.op.id):
-        if stage in lines and stage not in asked:
+        if stage in lines and stage not in shared:
             raise CodegenError(
                 f"{lines[stage].identifier} is read by another loop of its block: mark it S."
             )
-    return asked
+    return shared
 
 
 class _Follower:
@@ -116,10 +116,10 @@ class _Follower:
 
     def _lines(self) -> list[dict[Stage, Schedule]]:
         """The stages of each group, in the order of its lines, with these."""
-        kept = {op.id for op in self.graph.ops[:-1] if needs_stage(op)}
-        kept |= {self._op(line).id for line in self.template.schedules if line.whole}
+        stored = {op.id for op in self.graph.ops[:-1] if needs_stage(op)}
+        stored |= {self._op(line).id for line in self.template.schedules if line.whole}
         pieces = pieces_of(self.template, self.graph)
-        stages = find_stages(self.graph, self.stream, frozenset(kept), pieces)
+        stages = find_stages(self.graph, self.stream, frozenset(stored), pieces)
         must = {s.op.id: s for s in stages}
         found: list[dict[Stage, Schedule]] = []
         number = len(must)
@@ -176,12 +176,12 @@ class _Follower:
 
     def _group(self, lines: Mapping[Stage, Schedule]) -> Group:
         """The stages of a group, which read the values that it keeps."""
-        kept = [s for s, one in lines.items() if not s.whole and (one.shared or one.registers)]
-        if kept:
+        on_chip = [s for s, one in lines.items() if not s.whole and (one.shared or one.registers)]
+        if on_chip:
             whole = {s.op.id: s for own in self.lines for s in own if s.whole}
-            retrace(lines, whole | {s.op.id: s for s in kept})
+            retrace(lines, whole | {s.op.id: s for s in on_chip})
         read = {producer for stage in lines for producer, _ in stage.reads}
-        for stage in kept:
+        for stage in on_chip:
             if stage.optional and stage not in read:
                 raise CodegenError(
                     f"{self.label[stage.op.id]} is kept, but nothing in its group reads it."
@@ -190,12 +190,12 @@ class _Follower:
 
     def _check_order(self, phases: Sequence[Sequence[Group]]) -> None:
         """Raises CodegenError where a group reads what is not there yet."""
-        place = {
+        position = {
             s: (n, group) for n, phase in enumerate(phases) for group in phase for s in group.stages
         }
-        for stage, (number, group) in place.items():
+        for stage, (number, group) in position.items():
             for producer, _ in stage.reads:
-                before, other = place[producer]
+                before, other = position[producer]
                 if other is not group and before >= number:
                     raise CodegenError(
                         f"{self.label[stage.op.id]} reads {self.label[producer.op.id]} of another "
@@ -217,8 +217,8 @@ class _Follower:
                 self._sized(one, loop, group, points)
                 for loop, one in zip(block.loops, own, strict=True)
             ]
-            kept = stored(group, done, line)
-            found.append(GroupChoice(group, points, tuple(done), kept))
+            on_chip = stored(group, done, line)
+            found.append(GroupChoice(group, points, tuple(done), on_chip))
         return found
 
     def _loops(

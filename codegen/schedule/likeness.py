@@ -104,11 +104,11 @@ class _Kind:
         digits.bind_rows(variable("row", nest.rows), variable("point", self.group.grid_points))
         digits.bind_column(variable("column", nest.inner))
         for stage in nest.nest.stages:
-            yield self.stages[stage], nest.nest.level[stage], nest.nest.place[stage]
+            yield self.stages[stage], nest.nest.level[stage], nest.nest.role[stage]
             for leaf in (*axes.leaves(stage), *axes.inner_leaves(stage)):
                 if leaf not in digits.of:
                     digits.bind([leaf], variable("depth", axes.extent(leaf)))
-            index, inner = digits.place(stage)
+            index, inner = digits.indices(stage)
             where = {
                 next(iter(own.variables)): here
                 for own, here in chain(
@@ -136,8 +136,8 @@ class _Kind:
         """How a thread goes along rows."""
         yield walk.width, walk.vectors, walk.unrolled, walk.stride, walk.rows, walk.loads
         yield walk.announced, walk.early, walk.narrow
-        for held in walk.held:
-            yield self.number(held.op), _frame(held.base), held.steady, held.ahead
+        for one in walk.row_inputs:
+            yield self.number(one.op), _frame(one.base), one.steady, one.ahead
         for live in walk.live:
             yield self.number(live.op), tuple(map(_frame, live.at)), live.level
         for op, at in walk.picked:
@@ -150,14 +150,14 @@ class _Kind:
 def _expression(stage: Stage) -> Iterator[Op]:
     """The ops that a stage computes and those that it reads, each before its operands."""
     met: set[int] = set()
-    wanted = [stage.op]
-    while wanted:
-        op = wanted.pop()
+    todo = [stage.op]
+    while todo:
+        op = todo.pop()
         if op.id not in met:
             met.add(op.id)
             yield op
             if op is stage.op or op.id in stage.inlined:
-                wanted += reversed(op.operands)
+                todo += reversed(op.operands)
 
 
 def _destination(cut: Cut | Piece) -> Hashable:
@@ -183,4 +183,4 @@ def _frame(index: Index) -> Hashable:
 def _part(term: Term) -> Hashable:
     if isinstance(term, (Quotient, Remainder)):
         return type(term), _frame(term.base)
-    return term.name  # places that the data decides have none yet: they are looked at by themselves
+    return term.name  # indices that the data decides are unnamed, and compared apart

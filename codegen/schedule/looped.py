@@ -1,9 +1,9 @@
 """The loops of a template: their rows, teams and register tiles.
 
-The levels of the attrs say which axes are rows and which lie along a row, as soon as it is known
-how many threads share one: for a thread that has a row alone rows are CTA and what lies along them
-THREAD, for a part of the block WARP and CTA, for all of it THREAD and CTA, and where rows lie along
-the lanes CTA and WARP.
+Once it is known how many threads share a row, the levels of the attrs say which axes are rows and
+which lie along a row. For one thread per row, rows are CTA and axes along them THREAD. For a part
+of the block they are WARP and CTA, for the whole block THREAD and CTA. Where rows lie along the
+lanes they are CTA and WARP.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def teams_of(
     launch: Launch,
 ) -> Teams:
     """The threads that share a row of a loop: what its head says, or else its attrs."""
-    said = _said(loop)
-    if len(said) > 1 or (said and launch.cluster > 1):
-        others = [*said[1:], f"cluster={launch.cluster}"] if launch.cluster > 1 else said[1:]
+    clauses = _clauses(loop)
+    if len(clauses) > 1 or (clauses and launch.cluster > 1):
+        others = [*clauses[1:], f"cluster={launch.cluster}"] if launch.cluster > 1 else clauses[1:]
         raise CodegenError(
-            f"The loop of {_name(loop)} says {said[0]} and {others[0]}: one of them decides who "
+            f"The loop of {_name(loop)} says {clauses[0]} and {others[0]}: one of them decides who "
             "works on a row."
         )
     if launch.cluster > 1:
@@ -75,7 +75,7 @@ def teams_of(
 
 def has_team(loop: Loop) -> bool:
     """Whether the head of a loop says who works on a row."""
-    return bool(_said(loop))
+    return bool(_clauses(loop))
 
 
 def fits(teams: Teams, other: Teams, nest: Nest, block: int) -> bool:
@@ -117,16 +117,16 @@ def nest_of(
     launch: Launch,
     stream: Stream,
 ) -> tuple[Group, Nest]:
-    """The nest of a loop: rows and what lies along them from the attrs of its first stage; and the
-    group, which holds a tile if the loop is that of a lone dot, or a stream."""
+    """The nest of a loop, with its rows and inner axes from the attrs of its first stage, and the
+    group. The group gets the axes of the tile if the loop is that of a lone dot, or a stream."""
     first = stages[0]
     rows, inner = _axes(loop, first, group, levels[first], teams, launch.block)
     if loop.stream:
         _check_stream(loop, rows, inner)
     if loop.stream or (loop.tiled and _is_lone(group, rows, inner)):
-        held = rows[0], inner[0]
+        dot_axes = rows[0], inner[0]
         group = group.spread_so(
-            group.axes, group.grid, held, streamed=loop.stream or group.streamed
+            group.axes, group.grid, dot_axes, streamed=loop.stream or group.streamed
         )
     nest = new_nest(group, first, loop.tiled)
     if (set(nest.rows), set(nest.inner)) != (set(rows), set(inner)):
@@ -159,17 +159,17 @@ def tile_of(loop: Loop, group: Group, nest: Nest, points: int, block: int) -> Ti
     """The register tile of a loop. Raises CodegenError unless it is a possible one."""
     if loop.stream:
         return stream_tile(group, nest)
-    asked = {
+    fields = {
         name: value
         for name in ("rows", "lanes", "run", "lot", "shares")
         if (value := getattr(loop, name)) is not None
     }
     for tile in possible_tiles(group, nest, points, block):
-        if tile.tensor is loop.tensor and all(getattr(tile, n) == v for n, v in asked.items()):
+        if tile.tensor is loop.tensor and all(getattr(tile, n) == v for n, v in fields.items()):
             return tile
-    said = ", ".join([*["tensor"] * loop.tensor, *(f"{n}={v}" for n, v in asked.items())])
+    text = ", ".join([*["tensor"] * loop.tensor, *(f"{n}={v}" for n, v in fields.items())])
     raise CodegenError(
-        f"The loop of {_name(loop)} cannot have a tile of {said}: too many columns for its lanes, "
+        f"The loop of {_name(loop)} cannot have a tile of {text}: too many columns for its lanes, "
         "rows that share no operand, or a rest at the end of what is taken at once."
     )
 
@@ -178,7 +178,7 @@ def _name(loop: Loop) -> str:
     return loop.schedules[0].identifier
 
 
-def _said(loop: Loop) -> list[str]:
+def _clauses(loop: Loop) -> list[str]:
     """Who works on a row, as often as a loop says it."""
     tile = ", ".join(f"{n}={v}" for n in ("rows", "lanes") if (v := getattr(loop, n)) is not None)
     words = [word for word in ("stream", "tensor") if getattr(loop, word)]
@@ -231,20 +231,20 @@ def _check_stream(loop: Loop, rows: Sequence[int], inner: Sequence[int]) -> None
 def check_teams(name: str, nest: Nest, group: Group, teams: Teams, launch: Launch) -> None:
     """Raises CodegenError for a team that has no way to share a row of the loop."""
     threads, block = teams.threads, launch.block
-    said = f"team={threads} in the loop of {name}"
+    clause = f"team={threads} in the loop of {name}"
     if threads > 1 and nest.in_order:
-        raise CodegenError(f"{said}: its elements are joined in their order, by one thread.")
+        raise CodegenError(f"{clause}: its elements are joined in their order, by one thread.")
     if threads > 1 and group.axes.size(nest.inner) == 1:
-        raise CodegenError(f"{said}: its rows have one element each, there is nothing to share.")
+        raise CodegenError(f"{clause}: its rows have one element each, there is nothing to share.")
     if teams.columns and not in_columns(nest):
         raise CodegenError(
             f"columns={teams.columns} in the loop of {name}: its sums do not run over other "
             "than the minor-most dim."
         )
     if teams.columns and block % teams.columns:
-        raise CodegenError(f"{said}: cta_size={block} is no multiple of columns={teams.columns}.")
+        raise CodegenError(f"{clause}: cta_size={block} is no multiple of columns={teams.columns}.")
     alone = not teams.columns and threads < block
     if threads > block or (alone and (block % threads or not _power_of_two(threads))):
         raise CodegenError(
-            f"{said}: it takes all of cta_size={block}, or a power of two that divides it."
+            f"{clause}: it takes all of cta_size={block}, or a power of two that divides it."
         )

@@ -19,12 +19,12 @@ def named(graph: Graph, splits: Splits) -> tuple[tuple[str, int], ...]:
     return tuple((names[i], split.parts) for i, split in sorted(splits.items()))
 
 
-def asked_splits(graph: Graph, asked: Sequence[tuple[str, int]]) -> Splits:
-    """The splits that a template asks for. Raises CodegenError for what cannot be split so."""
+def requested_splits(graph: Graph, requested: Sequence[tuple[str, int]]) -> Splits:
+    """The splits that a template requests. Raises CodegenError for what cannot be split so."""
     names = (*labels(graph).items(), *numbered_labels(graph).items())
     ops = {name: graph.ops[i] for i, name in names}
     found: dict[int, Split] = {}
-    for name, count in asked:
+    for name, count in requested:
         if name not in ops or not can_split(ops[name]):
             raise CodegenError(
                 f"split {name}: the region has no sum of that name whose parts may be joined in "

@@ -12,8 +12,8 @@ from dataclasses import replace
 from fusionstitch.codegen.schedule.likeness import is_flat, kind_of_group
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan
 
-#: Groups that are alike from which on they share a function. Two small ones save no time to
-#: compile, but what the compiler would keep for them in registers from before a grid barrier:
+#: Groups that are alike share a function if there are at least so many. Two small ones save no
+#: compile time, but then the compiler keeps nothing for them in registers across a grid barrier:
 #: layer norm forward and backward took 43.5 instead of 44.6 us on an H200.
 FEWEST = 2
 

@@ -1,4 +1,4 @@
-"""The text of a template, read. Errors name the place and what was expected there."""
+"""Reads the text of a template. Errors name the line and column, and what was expected there."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ class _Reader:
         found = IDENTIFIER.match(self.text, self.position)
         if found is None:
             return ""
-        behind = _BLANK.match(self.text, found.end())
-        end = behind.end() if behind else found.end()
+        blank = _BLANK.match(self.text, found.end())
+        end = blank.end() if blank else found.end()
         return "" if self.text.startswith("[", end) else found.group()
 
-    def keyword(self, wanted: str) -> None:
-        if self.word() != wanted:
-            self.fail(f"'{wanted}'")
-        self.take(IDENTIFIER, wanted)
+    def keyword(self, expected: str) -> None:
+        if self.word() != expected:
+            self.fail(f"'{expected}'")
+        self.take(IDENTIFIER, expected)
 
     def number(self, least: int) -> int:
         if least:

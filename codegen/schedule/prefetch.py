@@ -32,8 +32,8 @@ def late_inputs(group: GroupPlan) -> tuple[tuple[Op, int], ...]:
         for op, index in stage.loads:
             elements = op.shape.size // group.tiles
             size = elements * ITEM_BYTES[op.dtype]
-            wanted = LEAST_BYTES <= size <= MOST_BYTES and op not in early
-            if wanted and _leads_with_grid(group, stage, op, index):
+            fits = LEAST_BYTES <= size <= MOST_BYTES and op not in early
+            if fits and _leads_with_grid(group, stage, op, index):
                 found[op] = elements
     return tuple(found.items())
 

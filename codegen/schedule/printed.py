@@ -78,7 +78,7 @@ class Printer:
             return Loop(lines, team=nest.teams.threads)
         if tile.columns:
             return Loop(lines, stream=True)
-        lone = group.group.held is not None
+        lone = group.group.dot_axes is not None
         return Loop(
             lines,
             tensor=tile.tensor,
@@ -120,10 +120,10 @@ def input_axes(stage: Stage, axes: GroupAxes) -> list[int]:
     """The axes of a stage by dim of its op's input: kept and summed dims in their order."""
     if stage.op.opcode != "reduce":
         return [*axes.dims[stage.number], *axes.inner[stage.number]]
-    kept, summed = iter(axes.dims[stage.number]), iter(axes.inner[stage.number])
+    kept_dims, summed = iter(axes.dims[stage.number]), iter(axes.inner[stage.number])
     reduced = stage.op.attrs["dimensions"]
     rank = stage.op.operands[0].shape.rank
-    return [next(summed) if d in reduced else next(kept) for d in range(rank)]
+    return [next(summed) if d in reduced else next(kept_dims) for d in range(rank)]
 
 
 def attrs_of(

@@ -6,8 +6,8 @@ from fusionstitch.codegen.schedule.schedule import KernelPlan
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.hlo.graph import Op
 
-#: The share of a thread's registers that nothing is kept in: a thread that has more works on more
-#: of its row at once.
+#: The share of a thread's registers that stays free: a thread that has more works on more of its
+#: row at once.
 SPARE_SHARE = 7 / 16
 
 

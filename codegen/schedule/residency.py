@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import barrier_us
@@ -35,17 +35,17 @@ def made_resident(
     blocks: int | None = None,
     per_sm: int | None = None,
 ) -> KernelPlan:
-    """`plan` with as many blocks as are asked for, and as its launch bounds count on per
-    multiprocessor. By default these are no more than a cooperative launch can have on the device at
-    once. Raises CodegenError for more than there is work or room for."""
+    """`plan` with the requested number of blocks, and of blocks per multiprocessor in its launch
+    bounds. By default these are no more than a cooperative launch can have resident. Raises
+    CodegenError for more than have work, or than can be resident."""
     default = _by_default(plan, shared_bytes, device)
     bounds = default.blocks_per_sm if per_sm is None else per_sm
     if per_sm is not None:
-        _check_room(plan, per_sm, shared_bytes, device)
+        _check_fits(plan, per_sm, shared_bytes, device)
     most = default.grid if per_sm is None or not plan.cooperative else plan.grid
     if plan.cooperative and per_sm is not None:
-        held = device.sm_count * per_sm
-        most = min(most, held, device.cooperative_limit or held)
+        resident_blocks = device.sm_count * per_sm
+        most = min(most, resident_blocks, device.cooperative_limit or resident_blocks)
     if blocks is None:
         return replace(plan, grid=most, blocks_per_sm=bounds)
     limit = most if plan.cooperative else plan.grid
@@ -57,7 +57,7 @@ def made_resident(
     return replace(plan, grid=blocks, blocks_per_sm=bounds)
 
 
-def _check_room(plan: KernelPlan, per_sm: int, shared_bytes: int, device: Device) -> None:
+def _check_fits(plan: KernelPlan, per_sm: int, shared_bytes: int, device: Device) -> None:
     """Raises CodegenError where so many blocks do not fit on a multiprocessor."""
     shared = per_sm * (shared_bytes + device.reserved_shared) > device.shared_per_sm
     fits = per_sm <= device.max_blocks_per_sm and per_sm * plan.block <= device.max_threads_per_sm
@@ -87,8 +87,8 @@ def _by_default(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPl
     if not tuning.blocks_per_sm:
         fit = blocks_per_sm(device, plan.block, _tile_registers(plan), shared_bytes)
         per_sm = _waiting_per_sm(plan, max(1, min(per_sm, fit)), device)
-    held = device.sm_count * per_sm
-    limit = min(held, device.cooperative_limit or held)
+    resident_blocks = device.sm_count * per_sm
+    limit = min(resident_blocks, device.cooperative_limit or resident_blocks)
     return replace(plan, grid=min(plan.grid, limit), blocks_per_sm=per_sm)
 
 
@@ -116,18 +116,17 @@ def _is_persistent(plan: GroupPlan, block: int) -> bool:
 
 
 def _tiled_per_sm(plan: KernelPlan, shared_bytes: int, device: Device) -> int:
-    """Blocks per multiprocessor that leave register tiles what they hold and little more: with
-    many blocks to come, more of them at once hide what a few wait for. Of few blocks of lone dots
-    no more are asked for than there are: with the registers of the others the compiler puts more
-    loads under way; 784 summed elements took 4.0 instead of 5.5 us so on an H200. 0 asks for
-    nothing."""
+    """Blocks per multiprocessor that leave register tiles the registers they need and little more:
+    if there are many blocks, more resident ones hide each other's latency. For few blocks of lone
+    dots it is no more than there are. The compiler uses the registers of the missing ones for more
+    loads under way: 784 summed elements took 4.0 instead of 5.5 us so on an H200. 0: no request."""
     tiled = [group for group in plan.groups if any(nest.tile for nest in group.nests)]
     if not tiled:
         return 0
     per_thread = _tile_registers(plan)
     resident = -(-plan.grid // device.sm_count)
     fit = blocks_per_sm(device, plan.block, per_thread, shared_bytes)
-    lone = all(group.group.held is not None and not group.group.streamed for group in tiled)
+    lone = all(group.group.dot_axes is not None and not group.group.streamed for group in tiled)
     if resident <= fit and not lone:
         return 0
     if per_thread > MOST_BOUNDED:
@@ -158,7 +157,7 @@ def _paired_registers(nest: NestPlan) -> int:
 
 def _spare_registers(nest: NestPlan, plan: KernelPlan) -> int:
     """Registers beside a tile's values: addresses, and more where elements go to memory."""
-    elements = {s for s, place in nest.nest.place.items() if place is Place.SWEEP}
+    elements = {s for s, role in nest.nest.role.items() if role is Role.SWEEP}
     read = {
         producer
         for group in plan.groups

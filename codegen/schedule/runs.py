@@ -58,13 +58,13 @@ def _loads(group: GroupPlan, nest: NestPlan, run: Run) -> int:
     row = variable(ROW, nest.rows // run.length)
     seen: set[tuple[int, tuple[Index, ...]]] = set()
     for number in range(run.length):
-        digits.bind_rows(run.place(row, number), variable(TILE, group.tiles))
+        digits.bind_rows(run.row_of(row, number), variable(TILE, group.tiles))
         for stage in nest.nest.stages:
-            seen.update(_places(stage, digits))
+            seen.update(_reads(stage, digits))
     return len(seen)
 
 
-def _places(stage: Stage, digits: Digits) -> Iterator[tuple[int, tuple[Index, ...]]]:
+def _reads(stage: Stage, digits: Digits) -> Iterator[tuple[int, tuple[Index, ...]]]:
     """What a stage reads where `digits` are."""
     own = zip(stage.dims, digits.index(stage), strict=True)
     values = {v: here for i, here in own for v in i.variables}

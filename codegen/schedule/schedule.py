@@ -137,12 +137,12 @@ class GroupPlan:
 
 @dataclass(frozen=True, eq=False)
 class KernelPlan:
-    """Threads per block, groups by phase (a grid barrier between phases), blocks, or clusters of
-    them: each tile is then the work of `cluster` blocks.
+    """The schedule of a kernel: threads per block, groups by phase (with a grid barrier between
+    phases), and blocks. In clusters, `cluster` blocks work on each tile.
 
-    `full` counts the threads that keep the device busy, `resident` those of each SM that a launch
-    whose blocks stay counts on; `blocks_per_sm` is how many blocks that are, or the launch bounds
-    otherwise ask for (0: any), `registers` how many a multiprocessor has.
+    `full` is the number of threads that fill the device, `resident` the threads per SM that a
+    launch with resident blocks relies on. `blocks_per_sm` is the same in blocks, or what the launch
+    bounds request otherwise (0: any). `registers` is how many a multiprocessor has.
     """
 
     block: int

@@ -1,8 +1,8 @@
-"""Blocks for sums of columns that have nothing to do with each other.
+"""Blocks for independent sums of columns.
 
 One sum of columns fills the device with parts of its rows. Several of them, one after the other,
-would each wait for memory anew, and leave as many partial sums each; side by side, every one of
-them has as large a share of the blocks as it has bytes to read.
+would each wait for memory anew, and each leave as many partial sums. Side by side, each gets a
+share of the blocks in proportion to the bytes it reads.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     reduce(x[N, C], 0)  ->  reduce(reduce(reshape(x, [P, N / P, C]), 1), 0)
     dot(x[N], y[N])     ->  reduce(dot(reshape(x, [P, N / P]), reshape(y, [P, N / P])), 0)
 
-The first part spreads over P times as many blocks, the second sums P partials after a grid
-barrier. When P does not divide N, x is padded with the reducer's identity; inside a kernel
-neither the pad nor the reshape moves anything. Where P is more than the first of several summed
-dims has, those are taken as one. Shorter sums also round less.
+The first part spreads over P times as many blocks, the second sums P partials after a grid barrier.
+When P does not divide N, x is padded with the reducer's identity; inside a kernel neither the pad
+nor the reshape moves anything. Where P exceeds the extent of the first of several summed dims,
+those are taken as one. Shorter sums also round less.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def find_splits(graph: Graph, device: Device, scale: float = 1.0) -> Splits:
     for op in graph.ops[:-1]:
         share = share_of.get(op.id, 1.0)
         if _visits_pairs(graph, op):
-            wanted = _paired_parts(op, device, scale)
+            target = _paired_parts(op, device, scale)
         else:
-            wanted = parts(op, device, scale, share)
-        if wanted > 1 and (count := possible_parts(op, wanted)) > 1:
+            target = parts(op, device, scale, share)
+        if target > 1 and (count := possible_parts(op, target)) > 1:
             found[op.id] = Split(count, share)
     return found
 
@@ -112,12 +112,12 @@ def can_split(op: Op) -> bool:
     return known and reduced_size(op) > 1 and not in_order(op)
 
 
-def possible_parts(op: Op, wanted: int) -> int:
-    """At most `wanted` parts of which none is all padding; a reducer without an identity has
+def possible_parts(op: Op, target: int) -> int:
+    """At most `target` parts of which none is all padding; a reducer without an identity has
     nothing to pad with."""
     extents = _extents(op)
-    extent = extents[0] if wanted <= extents[0] else math.prod(extents)
-    count = -(-extent // -(-extent // wanted))
+    extent = extents[0] if target <= extents[0] else math.prod(extents)
+    count = -(-extent // -(-extent // target))
     if isinstance(op.attrs.get("reducer"), Monoid):
         count = next(n for n in range(count, 0, -1) if extent % n == 0)
     return count
@@ -155,10 +155,10 @@ def _filling(
     """Parts that fill the device so often, with so many threads a result and at `least` so many
     elements a part."""
     size = reduced_size(op)
-    wanted = int(device.sm_count * device.memory_threads // max(1, op.shape.size * threads) * scale)
-    if size < 2 * least or wanted < 2:
+    target = int(device.sm_count * device.memory_threads // max(1, op.shape.size * threads) * scale)
+    if size < 2 * least or target < 2:
         return 1
-    count = 1 << int(math.log2(min(wanted, size // least)))
+    count = 1 << int(math.log2(min(target, size // least)))
     return _nested(count, _extents(op))
 
 
@@ -241,9 +241,9 @@ def _extents(op: Op) -> list[int]:
 
 
 def _nested(count: int, extents: Sequence[int]) -> int:
-    """At most `count` parts; beyond the first of the extents, so many that a part holds whole
-    indices of the later dims, as loops over those dims stay loops over them: unless that leaves
-    more than half of the device idle, as where an extent is prime."""
+    """At most `count` parts. Beyond the first of the extents, their number is such that a part
+    holds whole indices of the later dims, so that loops over those dims stay as they are. The
+    exception is where that leaves more than half of the device idle, as for a prime extent."""
     if count <= extents[0]:
         return count
     whole = 1
@@ -295,15 +295,15 @@ def _split(op: Op, split: Split) -> list[Op]:
         for source, axis in zip(operands, axes, strict=False)
     ]
     if op.opcode == "reduce":
-        partial, place = _partial_reduce(op, sources[0], zero, axes[0], part_of)
+        partial, dim = _partial_reduce(op, sources[0], zero, axes[0], part_of)
         init = operands[1]
     else:
-        partial, place, init = _partial_dot(op, sources, axes, count, dtype), 0, zero
+        partial, dim, init = _partial_dot(op, sources, axes, count, dtype), 0, zero
     final = Op(
         "reduce",
         Shape(dtype, op.dims),
         (partial, init),
-        {"dimensions": (place,), "reducer": reducer},
+        {"dimensions": (dim,), "reducer": reducer},
         f"{op.name}_sum" if rounded else op.name,
         None if rounded else op.origin,
         op.called if op.opcode == "reduce" and not rounded else (),
@@ -356,18 +356,18 @@ def _moved(dims: Iterable[int], axis: int) -> tuple[int, ...]:
 def _partial_reduce(op: Op, source: Op, zero: Op, axis: int, part_of: int | None) -> tuple[Op, int]:
     """The reduction of each part, and the dim of its result that counts parts."""
     reduced = _moved(sorted(op.attrs["dimensions"]), axis)
-    kept = [d for d in range(source.shape.rank) if d not in reduced]
+    kept_dims = [d for d in range(source.shape.rank) if d not in reduced]
     attrs = {"dimensions": reduced, "reducer": op.attrs["reducer"]}
     partial = Op(
         "reduce",
-        Shape(source.dtype, tuple(source.dims[d] for d in kept)),
+        Shape(source.dtype, tuple(source.dims[d] for d in kept_dims)),
         (source, zero),
         attrs,
         f"{op.name}_split",
         called=op.called if source.dtype == op.dtype else (),
         source=op.source,
     )
-    return annotated(partial, part_of=part_of), kept.index(axis)
+    return annotated(partial, part_of=part_of), kept_dims.index(axis)
 
 
 def _partial_dot(op: Op, sources: list[Op], axes: tuple[int, ...], count: int, dtype: str) -> Op:

@@ -58,7 +58,7 @@ HEADER: Mapping[str, int] = {
 CLAUSES: Mapping[str, int] = dict.fromkeys(
     ("team", "columns", "rows", "lanes", "run", "lot", "shares"), 1
 )
-#: The header of which 0 means that nothing is asked for, which is written so.
+#: The header entry whose 0 means no request, which is written as 'any'.
 BOUNDS, ANY = "cta_per_sm", "any"
 #: Clauses of a loop that are a word alone.
 WORDS = ("stream", "tensor")
@@ -189,8 +189,8 @@ class Loop:
 
     def __str__(self) -> str:
         words = [word for word in WORDS if getattr(self, word)]
-        said = ((name, getattr(self, name)) for name in CLAUSES)
-        clauses = [*words, *(f"{name}={value}" for name, value in said if value is not None)]
+        values = ((name, getattr(self, name)) for name in CLAUSES)
+        clauses = [*words, *(f"{name}={value}" for name, value in values if value is not None)]
         head = f"loop {', '.join(clauses)};" if clauses else "loop;"
         return "\n".join([head, *map(str, self.schedules)])
 
@@ -217,9 +217,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A whole kernel's intent: the launch, the sums that are split, and the loops; and whether what
-    is computed of concatenates is computed of their pieces (`sunk`), and the elements that tiles
-    with a `halo` have along each stencil axis.
+    """A whole kernel's intent: the launch, the sums that are split, and the loops. `sunk`: what is
+    computed of concatenates is computed of their pieces. `halo` has the elements of tiles with a
+    halo along each stencil axis.
 
     `phases` has the groups between grid barriers, the loops of each and their schedules; the
     paper's flat list, in which merging decides what shares a block and a loop, is `flat`.

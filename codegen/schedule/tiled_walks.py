@@ -10,7 +10,7 @@ from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.index_maps.maps import Indices, in_range
 from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.dot_nests import sums_of_dots
-from fusionstitch.codegen.loops.nests import Nest, Place, result_axes
+from fusionstitch.codegen.loops.nests import Nest, Role, result_axes
 from fusionstitch.codegen.loops.stages import Stage, body_reads, inlined_reads
 from fusionstitch.codegen.schedule.registers import words_of
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
@@ -30,8 +30,8 @@ from fusionstitch.codegen.schedule.walk import (
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.graph import Op
 
-#: Registers that values kept from one sweep to the next may take beside a dot's own.
-KEPT_REGISTERS = 48
+#: Registers that values live from one sweep to the next may take beside a dot's own.
+LIVE_REGISTERS = 48
 #: Summed elements of a dot that are unrolled at once where a lane takes them one by one.
 UNROLLED_DEPTH = 16
 #: Multiply-adds of a thread in the rounds of a dot that are unrolled together.
@@ -46,18 +46,18 @@ Key = tuple[Op, Indices]
 
 
 def tiled_walk(
-    group: GroupPlan, nest: NestPlan, tile: Tile, block: int, wanted: Set[Stage]
+    group: GroupPlan, nest: NestPlan, tile: Tile, block: int, stored: Set[Stage]
 ) -> Walk:
-    """The walk of a nest with a register tile; the values of the stages `wanted` go to memory."""
+    """The walk of a nest with a register tile; the values of the stages `stored` go to memory."""
     rule = _DEPTHS[tile.kind]
     sizes = {dot: group.group.inner_size(dot) for dot in nest.nest.products}
     return Walk(
-        live=tuple(_live(group, nest, tile, wanted)) if nest.nest.levels > 1 else (),
+        live=tuple(_live(group, nest, tile, stored)) if nest.nest.levels > 1 else (),
         depth={dot: rule(tile, size) for dot, size in sizes.items()},
         once=frozenset(dot for dot, size in sizes.items() if _is_one_round(tile, size)),
         copies=_copies(group, nest, tile, block),
         early=_loads_early(group, nest, tile),
-        narrow=tile.kind is Kind.STREAM and _is_narrow(group, nest, tile, wanted),
+        narrow=tile.kind is Kind.STREAM and _is_narrow(group, nest, tile, stored),
     )
 
 
@@ -116,21 +116,21 @@ def _loads_early(group: GroupPlan, nest: NestPlan, tile: Tile) -> bool:
     return tile.shares > 1 and units <= tile.shares and tile.unit > 1 and even
 
 
-def _is_narrow(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> bool:
+def _is_narrow(group: GroupPlan, nest: NestPlan, tile: Tile, stored: Set[Stage]) -> bool:
     """Whether elements that leave a streamed nest are rounded to 16 bits, or have been."""
     layouts = layouts_of(group.group, nest.nest)
     if any(layout.element == "f32" for layout in layouts.values()):
         return False
-    stored = (s for s in nest.nest.stages if s in wanted)
-    return all(c_type(s.op.dtype).bytes == 2 or nest.nest.place[s] is Place.REDUCE for s in stored)
+    own = (s for s in nest.nest.stages if s in stored)
+    return all(c_type(s.op.dtype).bytes == 2 or nest.nest.role[s] is Role.REDUCE for s in own)
 
 
-# ---- values kept from sweep to sweep -------------------------------------------------------------
+# ---- values that stay from sweep to sweep --------------------------------------------------------
 
 
-def _live(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> Iterator[Live]:
+def _live(group: GroupPlan, nest: NestPlan, tile: Tile, stored: Set[Stage]) -> Iterator[Live]:
     """Elements that a sweep computes and a later one needs: the last values that the two have in
-    common, as far as there is room in each sweep. The dots' own stay in registers anyway."""
+    common, as far as each sweep has registers left. Those of dots stay in registers anyway."""
     streamed = tile.kind is Kind.STREAM
     if not streamed and (tile.shares > 1 or tile.lot > 1):
         return  # all elements are walked at once
@@ -139,12 +139,12 @@ def _live(group: GroupPlan, nest: NestPlan, tile: Tile, wanted: Set[Stage]) -> I
         common = _common(group, nest, digits, levels)
         known: set[Key] = set()
         for level in levels if common else ():
-            known |= _dots(nest, digits, wanted, None if streamed else level)
-            room = KEPT_REGISTERS
+            known |= _dots(nest, digits, stored, None if streamed else level)
+            left = LIVE_REGISTERS
             for key, of in common.items():
                 need = tile.rows * tile.steps * words_of(key[0])
-                if min(of) == level and key not in known and need <= room:
-                    room -= need
+                if min(of) == level and key not in known and need <= left:
+                    left -= need
                     known.add(key)
                     yield Live(*key, level)
 
@@ -165,12 +165,12 @@ def _digits(group: GroupPlan, nest: NestPlan, tile: Tile) -> Digits:
     return digits
 
 
-def _dots(nest: NestPlan, digits: Digits, wanted: Set[Stage], level: int | None) -> set[Key]:
+def _dots(nest: NestPlan, digits: Digits, stored: Set[Stage], level: int | None) -> set[Key]:
     """The elements that the dots of a level add up, or (None) those of all levels one by one."""
     products = nest.nest.products
     if level is None:
         return {(dot.op, digits.index(dot)) for dot in products}
-    readers = [s for s in nest.nest.stages if s not in products or s in wanted]
+    readers = [s for s in nest.nest.stages if s not in products or s in stored]
     dots = [s for s in nest.nest.at(level) if s in products]
     return {(total, digits.index(summed[-1])) for summed, total in sums_of_dots(dots, readers)}
 
@@ -188,12 +188,12 @@ def _common(
         level = nest.nest.level[stage]
         if level not in levels:
             continue
-        if nest.nest.place[stage] is Place.DOT:
+        if nest.nest.role[stage] is Role.DOT:
             free = result_axes(group.group, nest.nest, stage)
             digits.bind(free, variable(RESULT, digits.axes.size(free)))
-        index, inner = digits.place(stage)
+        index, inner = digits.indices(stage)
         start: Key | None = None
-        if nest.nest.place[stage] is Place.SWEEP and stage.op.id in whole:
+        if nest.nest.role[stage] is Role.SWEEP and stage.op.id in whole:
             start = stage.op, index
             found.setdefault(start, set()).add(level)
         for key, user in reached(stage.op, index, inner, whole):
@@ -212,15 +212,15 @@ def _common(
 
 def swept(nest: Nest) -> list[Stage]:
     """The stages that sweeps along the rows compute, those given by dots left out."""
-    apart = (Place.ROW, Place.RESULT)
-    return [s for s in nest.stages if s not in nest.products and nest.place[s] not in apart]
+    apart = (Role.ROW, Role.RESULT)
+    return [s for s in nest.stages if s not in nest.products and nest.role[s] not in apart]
 
 
 def reached(
     op: Op, index: Indices, inner: Indices, whole: Container[int]
 ) -> Iterator[tuple[Key, Key | None]]:
-    """Every value that a stage of `op` computes or reads, with what asks for it (None: the stage);
-    those of ops that are computed once, `whole`, are read."""
+    """Every value that a stage of `op` computes or reads, with the value that reads it (None: the
+    stage). Values of ops that are computed once, `whole`, are read."""
     seen: set[Key] = set()
     todo: list[tuple[Key, Key | None]] = [(read, None) for read in body_reads(op, index, inner)]
     while todo:

@@ -1,7 +1,7 @@
 """Single defaults of a kernel's schedule that are replaced: one small value.
 
 Loops ask so for the blocks of their iterations, and the search for other registers and accesses
-(`codegen/search/neighbours.py`); a schedule that was found is kept as its template.
+(`codegen/search/neighbours.py`); a schedule that was found is stored as its template.
 """
 
 from __future__ import annotations
@@ -19,18 +19,14 @@ MOST_TEAMS = 8
 class Tuning:
     """Schedule choices that replace the defaults of `schedule.py`; None keeps a default.
 
-    block          threads per block
-    team           threads that share a row
-    columns        columns that lie along the lanes where the summed dim is not the minor-most
-    tile           factor on the grid points of a tile
-    parts          factor on the parts of a split reduction; 0 splits none
-    vector_bytes   widest access of a thread
-    row_registers  registers per thread that hold a row from sweep to sweep
-    blocks_per_sm  blocks that launch bounds, and a cooperative grid, count on per multiprocessor
-    cluster        blocks that share a row, 1 for none
-    merge          False gives every loop a phase of its own instead of merging loops into blocks
-    halo           elements of a tile with a halo along each stencil axis; none for no such tiles
-    once           True computes once what a loop reads at several places, if that takes less
+    block threads per block team threads that share a row columns columns that lie along the lanes
+    where the summed dim is not the minor-most tile factor on the grid points of a tile parts factor
+    on the parts of a split reduction; 0 splits none vector_bytes widest access of a thread
+    row_registers registers per thread that hold a row from sweep to sweep blocks_per_sm blocks that
+    launch bounds, and a cooperative grid, count on per multiprocessor cluster blocks that share a
+    row, 1 for none merge False gives every loop a phase of its own instead of merging loops into
+    blocks halo elements of a tile with a halo along each stencil axis; none for no such tiles once
+    True computes once what a loop reads at several indices, if that takes less
 
     A choice that does not fit a loop (a team longer than the block, say) leaves that loop as it is.
     """
@@ -71,8 +67,8 @@ def power_of_two(x: int) -> int:
     return 1 << max(0, math.ceil(math.log2(max(1, x))))
 
 
-def team_in(block: int, wanted: int) -> int:
-    """Threads of a team of about `wanted`, a power of two, in a block of `block`."""
-    if block % wanted:
+def team_in(block: int, threads: int) -> int:
+    """Threads of a team of about `threads`, a power of two, in a block of `block`."""
+    if block % threads:
         return block
-    return max(wanted, block // MOST_TEAMS) if wanted > 32 else wanted
+    return max(threads, block // MOST_TEAMS) if threads > 32 else threads

@@ -1,6 +1,6 @@
 """How a thread goes along the rows of a nest: decided before anything is lowered.
 
-Places are given in variables of their own, those of `WHERE`, for which lowering puts its own.
+Indices are given in the variables of `WHERE`, which lowering replaces by its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Held:
+class RowInput:
     """An input that stays in registers as it was loaded, by vectors that begin at `base`. These are
     the same in all rows if it is `steady`; those of the next row are loaded `ahead` of time."""
 
@@ -52,7 +52,7 @@ class Run:
     length: int = 1
     apart: int = 1
 
-    def place(self, row: Index, number: int) -> Index:
+    def row_of(self, row: Index, number: int) -> Index:
         """The row of number `number` of run `row`."""
         if self.length == 1:
             return row
@@ -62,7 +62,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Walk:
-    """What a thread does at a time, and what it keeps.
+    """What a thread does at a time, and what stays in its registers.
 
     width    elements per access; `vectors` of them are a thread's part of a row
     unrolled the walk along a row is written out vector by vector, so that registers can hold them
@@ -71,7 +71,7 @@ class Walk:
     rows     rows of a loop that only sums columns that are under way at once; 0 in other loops
     loads    steps of a loop along a row that are unrolled together; 0 leaves it to the compiler
     announced inputs of later rows are brought to L2 before they are loaded
-    held     inputs that stay in registers from row to row, in the order they are loaded
+    row_inputs inputs that stay in registers from row to row, in the order they are loaded
     live     values that stay in registers from sweep to sweep
     picked   elements that the data picks, read before the sweeps that need them
 
@@ -92,7 +92,7 @@ class Walk:
     rows: int = 0
     loads: int = 0
     announced: bool = False
-    held: tuple[Held, ...] = ()
+    row_inputs: tuple[RowInput, ...] = ()
     live: tuple[Live, ...] = ()
     picked: tuple[tuple[Op, Indices], ...] = ()
     depth: Mapping[Stage, int] = field(default_factory=dict)

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from fusionstitch.codegen.index_maps.index import Index, variable
-from fusionstitch.codegen.loops.nests import CACHE_STEPS, Place
-from fusionstitch.codegen.schedule.keeping import Somewhere, first_common
+from fusionstitch.codegen.loops.nests import CACHE_STEPS, Role
 from fusionstitch.codegen.schedule.prefetch import late_inputs
 from fusionstitch.codegen.schedule.registers import row_registers, words_of
 from fusionstitch.codegen.schedule.runs import run_of
@@ -18,14 +17,15 @@ from fusionstitch.codegen.schedule.schedule import (
     NestPlan,
     Teams,
 )
+from fusionstitch.codegen.schedule.sweep_uses import Somewhere, first_common
 from fusionstitch.codegen.schedule.tiled_walks import tiled_walk
-from fusionstitch.codegen.schedule.walk import ONE_BY_ONE, ROW, Held, Live, Walk
+from fusionstitch.codegen.schedule.walk import ONE_BY_ONE, ROW, Live, RowInput, Walk
 from fusionstitch.codegen.schedule.widths import vector_width
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
-#: Loads of a thread under way at once where it sums columns from row to row; steps of a team along
-#: its row that are unrolled together, at most, loads of all of these, and steps so few that the
-#: compiler may choose.
+#: Loads of a thread under way at once where it sums columns from row to row. Then, for a team along
+#: its row: the most steps that are unrolled together, the most loads of all of these, and the
+#: number of steps up to which the compiler may choose.
 ROW_LOADS, STEPS, STEP_LOADS, FEW_STEPS = 8, 16, 32, 4
 
 
@@ -58,29 +58,29 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
         return Walk(width) if width > 1 else ONE_BY_ONE
     here = Somewhere(group, nest, width)
     vectors = -(-nest.inner // (nest.teams.threads * width))
-    carried = len(nest.nest.placed(Place.CARRY)) * vectors * width
-    room = row_registers(plan) - carried
+    carried = len(nest.nest.with_role(Role.CARRY)) * vectors * width
+    registers = row_registers(plan) - carried
     stride = row_stride(nest.teams, nest.rows, plan.block, group.ragged)
-    held: tuple[Held, ...] = ()
+    row_inputs: tuple[RowInput, ...] = ()
     if _walks_ahead(nest, group, stride, vectors, width):
-        held, room = _held(here, vectors * width, room)
-    sums_only = carried and stride and not nest.nest.placed(Place.REDUCE)
+        row_inputs, registers = _row_inputs(here, vectors * width, registers)
+    sums_only = carried and stride and not nest.nest.with_role(Role.REDUCE)
     short = nest.inner > 1 and nest.nest.levels > 1 and vectors * width <= CACHE_STEPS
     walk = Walk(
         width,
         vectors,
-        unrolled=bool(short or carried or held),
+        unrolled=bool(short or carried or row_inputs),
         stride=stride,
-        rows=_rows_at_once(here.vectors(), vectors * width, vectors, room) if sums_only else 0,
+        rows=_rows_at_once(here.vectors(), vectors * width, vectors, registers) if sums_only else 0,
         loads=_steps_at_once(nest, vectors) if width == 1 and nest.teams.threads > 1 else 0,
-        announced=plan.resident < RESIDENT_THREADS and not all(one.steady for one in held),
-        held=held,
+        announced=plan.resident < RESIDENT_THREADS and not all(one.steady for one in row_inputs),
+        row_inputs=row_inputs,
         picked=here.picked(),
     )
     if nest.inner == 1 or not here.shares:
         return walk
-    wanted = _worth_keeping(here, walk) if walk.unrolled else []
-    return replace(walk, live=_as_fits(wanted, vectors * width, room))
+    candidates = _worth_registers(here, walk) if walk.unrolled else []
+    return replace(walk, live=_as_fits(candidates, vectors * width, registers))
 
 
 def _steps_at_once(nest: NestPlan, steps: int) -> int:
@@ -111,61 +111,61 @@ def _walks_ahead(nest: NestPlan, group: GroupPlan, stride: int, vectors: int, wi
     """True if threads visit several rows each, and wait for other threads at every one."""
     several = 0 < stride < nest.rows and not group.ragged
     fits = 1 < width <= vectors * width <= CACHE_STEPS
-    return several and fits and nest.teams.threads > 1 and bool(nest.nest.placed(Place.REDUCE))
+    return several and fits and nest.teams.threads > 1 and bool(nest.nest.with_role(Role.REDUCE))
 
 
-def _held(here: Somewhere, elements: int, room: int) -> tuple[tuple[Held, ...], int]:
+def _row_inputs(here: Somewhere, elements: int, registers: int) -> tuple[tuple[RowInput, ...], int]:
     """The inputs of which a thread's `elements` stay in registers as loaded, and the registers left
-    of `room`.
+    of `registers`.
 
     Rows come first; then they are fetched ahead, so that their latency passes while another row is
     worked on; then what all rows read alike is loaded once.
     """
     row = variable(ROW, here.nest.rows).variables
     inputs = here.vectors()
-    rows = [Held(op, base, steady=False) for op, base in inputs if row & base.variables]
-    steady = [Held(op, base, steady=True) for op, base in inputs if not row & base.variables]
-    left = room
+    rows = [RowInput(op, base, steady=False) for op, base in inputs if row & base.variables]
+    steady = [RowInput(op, base, steady=True) for op, base in inputs if not row & base.variables]
+    left = registers
 
-    def taken(held: Held) -> bool:
+    def taken(one: RowInput) -> bool:
         nonlocal left
-        need = elements * ITEM_BYTES[held.op.dtype] // 4
+        need = elements * ITEM_BYTES[one.op.dtype] // 4
         fits = need <= left
         left -= need if fits else 0
         return fits
 
-    rows = [held for held in rows if taken(held)]
-    rows = [replace(held, ahead=taken(held)) for held in rows]
-    return (*rows, *(held for held in steady if taken(held))), left
+    rows = [one for one in rows if taken(one)]
+    rows = [replace(one, ahead=taken(one)) for one in rows]
+    return (*rows, *(one for one in steady if taken(one))), left
 
 
 def _rows_at_once(
-    inputs: Sequence[tuple[Op, Index]], elements: int, vectors: int, room: int
+    inputs: Sequence[tuple[Op, Index]], elements: int, vectors: int, registers: int
 ) -> int:
-    """Rows of a loop that only sums: as many as memory wants loads of under way and registers can
-    hold."""
+    """Rows of a loop that only sums: as many as fill memory with loads under way and fit in
+    registers."""
     words = sum(elements * ITEM_BYTES[op.dtype] // 4 for op, _ in inputs)
-    most = min(ROW_LOADS // max(1, vectors * len(inputs)), room // max(1, words))
+    most = min(ROW_LOADS // max(1, vectors * len(inputs)), registers // max(1, words))
     return 1 << max(1, most).bit_length() - 1
 
 
-def _worth_keeping(here: Somewhere, walk: Walk) -> list[Live]:
+def _worth_registers(here: Somewhere, walk: Walk) -> list[Live]:
     """What later sweeps need again: what is loaded, or what is computed of it where that takes no
     more registers."""
-    held = {(one.op, one.base) for one in walk.held}
+    loaded_once = {(one.op, one.base) for one in walk.row_inputs}
     common = first_common(here)
-    if held:  # no load is left to save
-        return [one for one in common if (one.op, here.base(one.op, one.at)) not in held]
+    if loaded_once:  # no load is left to save
+        return [one for one in common if (one.op, here.base(one.op, one.at)) not in loaded_once]
     loaded = [Live(op, at, min(of)) for (op, at), of in here.uses.items() if len(of) > 1]
     return min(common, loaded, key=lambda live: sum(words_of(one.op) for one in live))
 
 
-def _as_fits(wanted: Iterable[Live], elements: int, room: int) -> tuple[Live, ...]:
+def _as_fits(candidates: Iterable[Live], elements: int, registers: int) -> tuple[Live, ...]:
     """Those of the values to keep that there are registers for, of so many elements each."""
     found = []
-    for one in wanted:
+    for one in candidates:
         need = elements * words_of(one.op)
-        if need <= room:
-            room -= need
+        if need <= registers:
+            registers -= need
             found.append(one)
     return tuple(found)

@@ -8,7 +8,7 @@ from fusionstitch.codegen.index_maps.index import Index, Var, linearize, substit
 from fusionstitch.codegen.index_maps.maps import Indices, in_range
 from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES, aligned_base
 from fusionstitch.codegen.loops.digits import Digits
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan, mostly_busy
 from fusionstitch.codegen.schedule.walk import ELEMENT, ROW, TILE, UNIT
@@ -27,9 +27,9 @@ def vector_width(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Se
             return 1
     elif nest.teams.threads == 1 or nest.teams.columns or nest.inner == 1:
         return 1
-    place = nest.nest.place
-    along = [s for s in nest.nest.stages if place[s] is not Place.ROW]
-    stored = {s for s in along if place[s] is Place.SWEEP and s.op.id in written}
+    role = nest.nest.role
+    along = [s for s in nest.nest.stages if role[s] is not Role.ROW]
+    stored = {s for s in along if role[s] is Role.SWEEP and s.op.id in written}
     sizes = [ITEM_BYTES[s.op.dtype] for s in along if s in stored]
     sizes += [ITEM_BYTES[op.dtype] for s in along for op, at in s.loads if _moves_with(s, at)]
     widest = plan.tuning.vector_bytes or ACCESS_BYTES
@@ -42,7 +42,7 @@ def vector_width(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Se
 
 
 def _moves_with(stage: Stage, index: Indices) -> bool:
-    """Whether a stage's neighbouring elements, along its last axis, read at different places."""
+    """Whether a stage's neighboring elements along its last axis read at different indices."""
     last = next((i for i in reversed((*stage.dims, *stage.inner)) if i.terms), Index())
     return any(last.variables & i.variables for i in index)
 

@@ -143,5 +143,5 @@ def _teams(loop: LoopChoice, block: int, reach: int) -> Iterator[Teams]:
             yield from (Teams(block // columns, columns) for columns in COLUMNS if columns < block)
 
 
-def _exchanged(those: tuple[T, ...], place: int, other: T) -> tuple[T, ...]:
-    return (*those[:place], other, *those[place + 1 :])
+def _exchanged(those: tuple[T, ...], position: int, other: T) -> tuple[T, ...]:
+    return (*those[:position], other, *those[position + 1 :])

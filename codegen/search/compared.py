@@ -1,8 +1,8 @@
 """The schedule of a kernel, and others near it: the fastest by the cost estimate is taken.
 
-The defaults go by rules of thumb. How many blocks of what size work on a phase, how many threads
-share a row, and into how many parts a sum is split decides how far loads hide what others wait for,
-and what a barrier costs: here the statements of each are counted.
+The defaults go by rules of thumb. The number and size of blocks, the threads that share a row and
+the parts of a split sum decide how well latency is hidden, and what a barrier costs. Here the
+statements of each schedule are counted.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ Seen = dict[str, bool]
 def fastest(first: Draft, settings: Settings) -> Draft:
     """A draft, or one of the same under another schedule that is faster by the cost estimate."""
     options, device = settings.options, settings.device
-    asked = options.template is not None or options.tuning != DEFAULT or not options.compared
+    requested = options.template is not None or options.tuning != DEFAULT or not options.compared
     plan = first.scheduled.plan
     long = sum(map(len, plan.phases)) > MOST_GROUPS
-    if asked or long or not proven(first.cost):
+    if requested or long or not proven(first.cost):
         return first
     times = _times(first, device)
     bound = least_us(replace(first.cost.work, l2_bytes=0), device)

@@ -19,7 +19,7 @@ def descend(
     """The cheapest that was found, with its cost.
 
     Each step goes to the cheapest of those `near` the best one so far, if that costs less than
-    `worth` times as much; there are at most so many `steps` (None: until none is worth it). `cost`
+    `worth` times as much. There are at most `steps` steps (None: until no step is worth it). `cost`
     is that of `first`, in the units in which `near` gives costs.
     """
     best = cost, first

@@ -81,8 +81,8 @@ def _parts(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
             scaled = dict(own.splits)
             for i in chosen:
                 split = own.splits[i]
-                wanted = max(2, round(split.parts * factor))
-                scaled[i] = replace(split, parts=possible_parts(ops[i], wanted))
+                parts = max(2, round(split.parts * factor))
+                scaled[i] = replace(split, parts=possible_parts(ops[i], parts))
             if scaled != own.splits:
                 yield _split(own.before, scaled, settings, Way.MERGE)
 
@@ -150,9 +150,9 @@ def _axes(own: Scheduled, settings: Settings, focus: Focus | None) -> Found:
     if own.before is None:
         return
     for template in _templates(parse_template(own.template)):
-        asked = replace(settings, template=template)
+        requested = replace(settings, template=template)
         way = Way.STREAM if template.streams else Way.MERGE
-        yield _split(own.before, own.splits, asked, way)
+        yield _split(own.before, own.splits, requested, way)
 
 
 #: What may be changed, in the order in which it is tried.

@@ -35,9 +35,9 @@ MOST_CLASSES = 3
 
 
 def started(scheduled: Scheduled, settings: Settings) -> Draft:
-    """The draft of a default schedule, or one of the same region in which what takes long to
-    compute again is computed once, or no output is stored piece by piece: of those that there are,
-    the fastest by the cost estimate. Raises CodegenError where there is none."""
+    """The fastest draft by the cost estimate: that of the default schedule, one in which what takes
+    long to recompute is computed once, or one in which no output is stored piece by piece. Raises
+    CodegenError where there is none."""
     free = settings.options.template is None and settings.options.tuning == DEFAULT
     found: list[Draft] = []
     refused: CodegenError | None = None
@@ -76,13 +76,13 @@ def restored(own: Scheduled, ids: frozenset[int], settings: Settings) -> Schedul
 
 def _decided(own: Scheduled, settings: Settings) -> Scheduled:
     """Another schedule of the same region. Raises CodegenError."""
-    asked = replace(settings, splits=own.splits, halo=own.halo, stream=NOTHING)
-    return decide(own.graph, asked, Way.MERGE, NOBODY).from_that_of(own)
+    requested = replace(settings, splits=own.splits, halo=own.halo, stream=NOTHING)
+    return decide(own.graph, requested, Way.MERGE, NOBODY).from_that_of(own)
 
 
 def others(own: Scheduled) -> Iterator[frozenset[int]]:
     """The sets of ops to compute once that differ from a schedule's in one class of values, or the
-    first of it. Values are of a class if they are alike in what they do, at how many places they
+    first of it. Values are of a class if they are alike in what they do, at how many indices they
     are read, and whether they are stored."""
     if _is_fixed(own):
         return
@@ -91,7 +91,7 @@ def others(own: Scheduled) -> Iterator[frozenset[int]]:
     rank: dict[tuple[object, ...], float] = {}
     for value in again(own.graph, now):
         op = value.op
-        key: tuple[object, ...] = op.id in now, op.opcode, op.shape, value.cost, value.places
+        key: tuple[object, ...] = op.id in now, op.opcode, op.shape, value.cost, value.reads
         classes.setdefault(key, []).append(op.id)
         rank[key] = rank.get(key, 0.0) + value.spared
     for is_stored in (False, True):
@@ -132,8 +132,8 @@ def _sunk(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
     if sink_concatenates(own.graph) is own.graph:
         return
     with LeftOut(settings.options.check):
-        asked = replace(settings, sunk=True)
-        yield split_so(own.before, own.splits, asked, Way.MERGE, NOBODY)
+        requested = replace(settings, sunk=True)
+        yield split_so(own.before, own.splits, requested, Way.MERGE, NOBODY)
 
 
 def _haloed(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
@@ -142,8 +142,8 @@ def _haloed(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
         return
     for sizes in tile_sizes(own.before):
         with LeftOut(settings.options.check):
-            asked = replace(settings, halo=sizes, sunk=own.sunk)
-            yield split_so(own.before, {}, asked, Way.MERGE, NOBODY)
+            requested = replace(settings, halo=sizes, sunk=own.sunk)
+            yield split_so(own.before, {}, requested, Way.MERGE, NOBODY)
 
 
 def _in_one(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:

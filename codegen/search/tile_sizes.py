@@ -11,9 +11,9 @@ from fusionstitch.codegen.rewrite.tile_needs import tiles
 from fusionstitch.hlo.graph import Graph, Op
 
 Sizes = tuple[int, ...]
-#: Sizes by the number of axes, and by how many elements an output has beside each other after the
-#: last of them, at most; tiles are large enough for their margin, and small enough for shared
-#: memory to hold several.
+#: Sizes by the number of axes, and by the most elements that an output has side by side after the
+#: last of them. Tiles are large enough for their margin, and small enough for several to fit in
+#: shared memory.
 SIZES: Mapping[int, tuple[tuple[int, tuple[Sizes, ...]], ...]] = {
     1: ((1, ((1024,), (2048,))), (8, ((256,), (512,))), (32, ((64,), (128,)))),
     2: ((1, ((16, 64), (32, 32), (32, 64))), (8, ((24, 32), (16, 64))), (32, ((8, 16), (16, 16)))),

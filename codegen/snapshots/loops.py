@@ -49,10 +49,10 @@ def _extents(index: Indices, extents: Sequence[int]) -> str:
 
 
 def _at(index: Indices) -> str:
-    return f"[{', '.join(map(_place, index))}]"
+    return f"[{', '.join(map(_index, index))}]"
 
 
-def _place(index: Index) -> str:
+def _index(index: Index) -> str:
     """An index; where data decides, whose."""
     if not index.fetched:
         return str(index)
@@ -96,8 +96,8 @@ class _Axes:
         self.named(summed)
         yield "axes", ", ".join(f"{n} < {axes.extent(x)}" for x, n in self.names.items()) or "none"
         yield "over blocks", self.named(self.group.grid)
-        if self.group.held is not None:
-            rows, columns = self.group.held
+        if self.group.dot_axes is not None:
+            rows, columns = self.group.dot_axes
             how = "walked by blocks of columns" if self.group.streamed else "a tile of its own"
             yield "held", f"rows {self.named([rows])}, columns {self.named([columns])}: {how}"
         for stage in self.group.stages:
@@ -112,4 +112,4 @@ def _nest(nest: Nest, axes: _Axes) -> Iterator[tuple[str, str]]:
     for level in range(nest.levels):
         for stage in nest.at(level):
             what = f"stage {stage.number} {label(stage.op)}"
-            yield f"sweep {level}", f"{nest.place[stage].value:7} {what}"
+            yield f"sweep {level}", f"{nest.role[stage].value:7} {what}"

@@ -28,8 +28,8 @@ def table(rows: Iterable[Sequence[str]], indent: int = 2) -> list[str]:
         for cell, width in zip(row[: count - 1], widths, strict=False):
             start += f"{cell.ljust(width)}  "
         last = row[count - 1] if len(row) == count else ""
-        room = max(LEAST, WIDTH - len(start))
-        parts = textwrap.wrap(last, room, break_long_words=False, break_on_hyphens=False)
+        rest = max(LEAST, WIDTH - len(start))
+        parts = textwrap.wrap(last, rest, break_long_words=False, break_on_hyphens=False)
         lines.append(start + (parts[0] if parts else ""))
         lines += [" " * len(start) + part for part in parts[1:]]
     return lines

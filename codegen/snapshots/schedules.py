@@ -61,13 +61,13 @@ def _nest(nest: NestPlan) -> str:
 
 def _walk(walk: Walk) -> str:
     """What a thread takes at once, and what it keeps."""
-    said = {
+    texts = {
         f"{walk.width} elements at once": walk.width > 1,
         f"{walk.rows} rows at once": walk.rows > 1,
-        f"{counted(len(walk.held), 'input')} held from row to row": walk.held,
+        f"{counted(len(walk.row_inputs), 'input')} held from row to row": walk.row_inputs,
         f"{counted(len(walk.live), 'value')} kept from sweep to sweep": walk.live,
     }
-    return ", ".join(text for text, holds in said.items() if holds)
+    return ", ".join(text for text, holds in texts.items() if holds)
 
 
 def _teams(teams: Teams) -> str:
@@ -111,13 +111,13 @@ def _bytes(start: int, size: int, what: str) -> tuple[str, str, str]:
 def _shared(group: GroupPlan, layout: SharedLayout) -> list[tuple[str, str, str]]:
     """What of a group lies in shared memory, in the order of its bytes: values, and what threads
     exchange."""
-    slots = {s: slot for plan in layout.plans for s, slot in plan.slots.items()}
+    results = {s: one for plan in layout.plans for s, one in plan.results.items()}
     found = [
-        (slots[stage], _value(stage)) for stage in group.group.stages if stage in layout.offsets
+        (results[stage], _value(stage)) for stage in group.group.stages if stage in layout.offsets
     ]
-    for exchange, slot in layout.exchanges.items():
+    for exchange, allocation in layout.exchanges.items():
         if exchange.nest in group.nests:
-            found.append((slot, f"what threads exchange for {_value(exchange.stages[0])}"))
+            found.append((allocation, f"what threads exchange for {_value(exchange.stages[0])}"))
     found.sort(key=lambda one: (one[0].offset, one[1]))
     return [_bytes(s.offset, s.bytes, f"{what}, buffer {s.buffer}") for s, what in found]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.memory.exchange_scratch import ExchangeBuffer
-from fusionstitch.codegen.memory.shared import Slot
+from fusionstitch.codegen.memory.shared import Allocation
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.snapshots.page import label
 
@@ -40,16 +40,16 @@ def lives(scheduled: Scheduled) -> Sequence[Lives]:
         own: list[Life] = []
         stages = set(group.group.stages)
         for plan in scheduled.layout.plans:
-            for stage, slot in plan.slots.items():
+            for stage, allocation in plan.results.items():
                 if isinstance(stage, Stage) and stage in stages:
-                    own.append(_life(label(stage.op), slot))
-            for exchange, slot in plan.scratch.items():
+                    own.append(_life(label(stage.op), allocation))
+            for exchange, allocation in plan.scratch.items():
                 if isinstance(exchange, ExchangeBuffer) and exchange.nest in group.nests:
-                    own.append(_life(label(exchange.stages[0].op), slot, exchange=True))
+                    own.append(_life(label(exchange.stages[0].op), allocation, exchange=True))
         if own:
             found.append(Lives(number, sorted(own, key=lambda one: (one.first, one.offset))))
     return found
 
 
-def _life(what: str, slot: Slot, exchange: bool = False) -> Life:
-    return Life(what, slot.offset, slot.bytes, slot.first, slot.last, exchange)
+def _life(what: str, one: Allocation, exchange: bool = False) -> Life:
+    return Life(what, one.offset, one.bytes, one.first, one.last, exchange)

@@ -60,7 +60,7 @@ def drawn(graph: Graph, device: Device, options: CodegenOptions | None) -> Drawn
 
 @dataclass(eq=False)
 class _Drawn(Watch):
-    """Draws what it is told of at once: `common` to all ways, and of the `own` way."""
+    """Draws each step at once: those `common` to all ways, and those of the `own` way."""
 
     common: list[Snapshot] = field(default_factory=list)
     own: list[Snapshot] = field(default_factory=list)

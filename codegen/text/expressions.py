@@ -220,11 +220,10 @@ def spelt_number(text: str) -> Spelt:
 def expression(op: Op, args: Sequence[Spelt], numerics: str = "default") -> Spelt:
     """The C expression of an elementwise op over C expressions `args`, one per operand.
 
-    The result has the compute type of `op`.
-    With numerics="strict" a result of fewer bits than a float is rounded to its type and division
-    is IEEE's; otherwise one of 16 bits by which nothing is decided keeps the excess precision of
-    float, as in XLA:GPU's fusions, and where its type holds few bits its function computes few.
-    Raises CodegenError where the table has no entry.
+    The result has the compute type of `op`. With numerics="strict" a result of fewer bits than a
+    float is rounded to its type, and division is IEEE's. Otherwise a result of 16 bits by which
+    nothing is decided keeps the excess precision of float, as in XLA:GPU's fusions. If its type
+    holds few bits, its function computes few. Raises CodegenError where the table has no entry.
     """
     atoms = [arg.atom for arg in args]
     special = _special(op, numerics)
@@ -263,9 +262,9 @@ def settled(text: str, op: Op, numerics: str) -> str:
 
 
 def is_rounded(op: Op, numerics: str) -> bool:
-    """Whether floats are rounded to the type of `op` at once: under strict numerics, where
+    """Whether floats are rounded to the type of `op` at once. They are under strict numerics, where
     something is decided by them (`codegen/rewrite/roundings.py`), and always to floats of one byte,
-    to which nobody converts but for their rounding."""
+    since programs convert to those only for their rounding."""
     now = numerics == "strict" or op.dtype in FLOATS8 or annotations_of(op).rounded
     return now and op.dtype in _ROUNDERS
 
@@ -277,7 +276,7 @@ def is_excessive(op: Op) -> bool:
     return op.opcode != "convert" or op.operands[0].dtype not in _NARROW
 
 
-def keeps_value(op: Op, numerics: str) -> bool:
+def preserves_value(op: Op, numerics: str) -> bool:
     """Whether the C expression of an op of one operand is that operand's."""
     return expression(op, [Spelt("x")], numerics).text == "x"
 
@@ -389,10 +388,10 @@ def _filled(entry: str, op: Op, args: Sequence[str]) -> Spelt:
 
 
 def _multiply(op: Op, args: Sequence[str]) -> Spelt:
-    """Means are rounded before anything is done with them, as they are where they have a kernel to
-    themselves: x - mean as one operation would subtract from x what no float holds, and give the
-    deviations of equal numbers from their mean as something other than 0. So are products that
-    every loop has to round alike (`codegen/rewrite/comparisons.py`)."""
+    """Means are rounded before they are used, as they are where a separate kernel computes them.
+    Otherwise x - mean as one fused operation would subtract an unrounded mean, and the deviations
+    of equal numbers from their mean would not be 0. The same goes for products that every loop has
+    to round alike (`codegen/rewrite/comparisons.py`)."""
     kind, both_ways = c_type(op.dtype).compute, (op.operands, op.operands[::-1])
     if kind in _ROUNDED_PRODUCTS and (
         annotations_of(op).alike or any(_is_sum(x) and _is_inexact(splat(y)) for x, y in both_ways)

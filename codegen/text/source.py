@@ -37,11 +37,11 @@ def uncommented(source: str) -> str:
 
 
 @functools.lru_cache(maxsize=1 << 14)  # kernels that are drafted have most of their names in common
-def identifier(wanted: str) -> str:
-    """A C identifier like `wanted` that is no keyword, no macro, and no name generated code uses
-    without asking a `Writer` for it."""
-    runs = itertools.groupby(wanted[: 2 * MOST_CHARACTERS], lambda c: c.isascii() and c.isalnum())
-    words = ("".join(run) if kept else "_" for kept, run in runs)
+def identifier(hint: str) -> str:
+    """A C identifier like `hint` that is no keyword, no macro, and no name that generated code uses
+    without getting it from a `Writer`."""
+    runs = itertools.groupby(hint[: 2 * MOST_CHARACTERS], lambda c: c.isascii() and c.isalnum())
+    words = ("".join(run) if is_plain else "_" for is_plain, run in runs)
     name = "".join(words)[:MOST_CHARACTERS].strip("_") or "value"
     return f"v_{name}" if name in RESERVED or _is_theirs(name) else name
 

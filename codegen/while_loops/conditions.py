@@ -2,8 +2,8 @@
 
     while p(s): s = f(s)   ->   go = p(s); while go: s = f(s); go = p(f(s))
 
-What `p` sums is then summed in the phases of the body, and all threads read what came of it. A
-condition of a few scalars stays as it is: each thread computes it.
+What `p` sums is then summed in the phases of the body, and all threads read the result. A condition
+of a few scalars stays as it is: each thread computes it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class _Carrier:
         inside, after = self.parameter(condition), self.parameter(condition)
         firsts = {flat.parameter(c.inside).id: flat.root(c.first) for c in loop.carried}
         nexts = {flat.parameter(c.inside).id: flat.root(c.next) for c in loop.carried}
-        first = self.root(self.asked(condition, firsts))
-        next_ = self.root(self.asked(condition, nexts))
+        first = self.root(self.substituted(condition, firsts))
+        next_ = self.root(self.substituted(condition, nexts))
         carried = Carried(inside.attrs["index"], after.attrs["index"], first, next_)
         return Loop((*loop.carried, carried), self.root(inside), inner, loop.chosen)
 
@@ -68,7 +68,7 @@ class _Carrier:
         self.roots.append(op)
         return len(self.roots) - 1
 
-    def asked(self, condition: Op, values: Mapping[int, Op]) -> Op:
+    def substituted(self, condition: Op, values: Mapping[int, Op]) -> Op:
         """The condition of these values of what the loop carries."""
         copies = dict(values)
         for op in made_of([condition]):

@@ -90,7 +90,9 @@ class _Dealer:
         shapes = [op.shape for op in outputs]
         for loop in flat.every:
             condition = roots[loop.condition]
-            if condition.shape.rank:  # each row asks for itself: the block goes on while one does
+            if (
+                condition.shape.rank
+            ):  # each row has its own condition: the block goes on while one holds
                 roots[loop.condition] = self.any_of(condition)
         graph = with_root(flat.graph.name, self.ops, roots)
         check_ops(graph)

@@ -1,12 +1,12 @@
 """A region with loops as one graph without any, and a tree that says what repeats.
 
-What a loop carries becomes parameters of the flat graph; what it starts from, what an iteration
-makes of it and the condition become roots. So passes from region to region, and the evaluation of
-values, see loop bodies as they see any other ops. An invariant, which the body hands on as it came,
-becomes no parameter: its readers read what the loop started from.
+Loop-carried values become parameters of the flat graph; their initial values, their next values and
+the condition become roots. So rewriting passes and the evaluation of values see loop bodies like
+any other ops. An invariant, which the body returns unchanged, becomes no parameter: its readers
+read its initial value.
 
-All branches of a conditional are computed, and a selection among what they give. A loop in a branch
-runs where the branch is taken alone; what it gives elsewhere, nobody selects.
+All branches of a conditional are computed, and their results selected from. A loop in a branch runs
+only where the branch is taken; its result is not selected elsewhere.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ def made_of(roots: Iterable[Op], known: Container[int] = ()) -> list[Op]:
     """The ops that roots are made of, in their order, back to parameters and to those whose ids are
     `known`."""
     found: dict[int, Op] = {}
-    wanted = list(roots)
-    while wanted:
-        op = wanted.pop()
+    todo = list(roots)
+    while todo:
+        op = todo.pop()
         if op.id not in found and op.id not in known and op.opcode != "parameter":
             found[op.id] = op
-            wanted += op.operands
+            todo += op.operands
     return [found[i] for i in sorted(found)]
 
 
@@ -150,8 +150,9 @@ def _moved(loops: Sequence[Loop], by: int) -> list[Loop]:
 
 
 class _Flattener:
-    """Copies ops; `loops` are those found since the present body began, `ways` the branches that
-    were entered since then: each a conditional, the number that it asks, and that of the branch."""
+    """Copies ops. `loops` are those found since the present body began. `ways` are the branches
+    entered since then: each a conditional, the number that selects its branch, and the number of
+    the branch."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -217,7 +218,7 @@ class _Flattener:
         found = values.pop()
         while values:
             this = values.pop()
-            found = self.selected(op, self.asked(op, number, len(values)), this, found)
+            found = self.selected(op, self.selector(op, number, len(values)), this, found)
         return found
 
     def taken(self) -> Op | None:
@@ -231,13 +232,13 @@ class _Flattener:
     def takes(self, op: Op, number: Op, way: int) -> Op:
         """Whether a conditional takes a branch: the last one where no other is."""
         if way < len(op.called) - 1:
-            return self.asked(op, number, way)
-        first, *others = [self.asked(op, number, other) for other in range(way)]
+            return self.selector(op, number, way)
+        first, *others = [self.selector(op, number, other) for other in range(way)]
         for other in others:
             first = self.made(op, Op("or", first.shape, (first, other)))
         return self.made(op, Op("not", first.shape, (first,)))
 
-    def asked(self, op: Op, number: Op, way: int) -> Op:
+    def selector(self, op: Op, number: Op, way: int) -> Op:
         """Whether a conditional takes a branch that is not its last one."""
         if number.dtype == "pred":
             return number
@@ -272,11 +273,11 @@ class _Flattener:
         if not all(isinstance(x, Op) for x in values):
             raise CodegenError(f"{op.name} carries tuples in tuples: it is left to XLA.")
         condition, body = op.called
-        kept = kept_elements(body)
+        invariant = invariant_elements(body)
         first = [x for x in values if isinstance(x, Op)]
         names = [f"carried_{number}" for number in range(len(first))]
         inside = [
-            value if number in kept else self.parameter(value.shape, name)
+            value if number in invariant else self.parameter(value.shape, name)
             for number, (value, name) in enumerate(zip(first, names, strict=True))
         ]
         chosen = self.taken()
@@ -293,7 +294,7 @@ class _Flattener:
         carried: list[Carried] = []
         results: list[Value] = list(inside)
         for number, value in enumerate((after,) if isinstance(after, Op) else after):
-            if number in kept:
+            if number in invariant:
                 continue
             assert isinstance(value, Op)
             result = self.parameter(value.shape, names[number])
@@ -306,13 +307,13 @@ class _Flattener:
                     self.root(value),
                 )
             )
-        asked = None if chosen is None else self.root(chosen)
-        self.loops.append(Loop(tuple(carried), self.root(stop), tuple(inner), asked))
+        flag = None if chosen is None else self.root(chosen)
+        self.loops.append(Loop(tuple(carried), self.root(stop), tuple(inner), flag))
         return results[0] if alone else tuple(results)
 
 
-def kept_elements(body: Graph) -> set[int]:
-    """The elements of a body's tuple that it hands on as they came."""
+def invariant_elements(body: Graph) -> set[int]:
+    """The elements of a body's tuple that it returns unchanged."""
     if body.root.opcode != "tuple":
         return set()
     return {

@@ -47,7 +47,7 @@ FORMS: Mapping[str, Callable[[Flat, Settings], Form]] = {
     "block": in_one_block,
     "grid": on_the_grid,
 }
-#: Of these, the ones whose blocks work alone, which may be asked how many threads they have.
+#: Of these, the ones whose blocks work alone, whose templates may say how many threads they have.
 ALONE: Mapping[str, Callable[[Flat, Settings, int], Phased]] = {
     "dealt": dealt_to_blocks,
     "block": in_one_block,
@@ -66,7 +66,7 @@ class Looped:
         facts: what it does
         us: microseconds that it is estimated to take, launch included
         settings: what it was planned under
-        asked: the template that said its form
+        given_template: the template that chose its form
     """
 
     region: Graph
@@ -76,16 +76,16 @@ class Looped:
     facts: KernelFacts
     us: float
     settings: Settings
-    asked: str | None = None
+    given_template: str | None = None
 
     @property
     def options(self) -> CodegenOptions:
         """Those that ask for this kernel."""
-        return replace(self.settings.options, template=self.asked)
+        return replace(self.settings.options, template=self.given_template)
 
     @property
     def template(self) -> str:
-        """The line that asks for this kernel."""
+        """The template that gives this kernel."""
         return self.form.template
 
     @property
@@ -110,23 +110,23 @@ class Looped:
 
 
 def plan_loops(
-    region: Graph, settings: Settings, watch: Watch = NOBODY, asked: str | None = None
+    region: Graph, settings: Settings, watch: Watch = NOBODY, template: str | None = None
 ) -> Looped:
-    """The fastest form by the cost of its statements, or the one that the template `asked` says
+    """The fastest form by the cost of its statements, or the one that `template` names
     ("loop grid"). Clusters are for what outgrows a block. Raises CodegenError where no kernel runs
     the loops of a region."""
     flat = _flat(region, settings, watch)
-    names = tuple(FORMS) if asked is None else form_of(asked)
+    names = tuple(FORMS) if template is None else form_of(template)
     if not names:
         known = ", ".join(f'"loop {name}"' for name in FORMS)
-        raise CodegenError(f"Templates of loops are {known}, not {asked!r}.")
+        raise CodegenError(f"Templates of loops are {known}, not {template!r}.")
     refused: list[CodegenError] = []
     found: dict[str, Looped] = {}
     for name in names:
         if name == "cluster" and any(map(_holds, found.values())):
             continue  # what a block has at hand, a cluster would only hand round
         try:
-            form = _formed(name, flat.copied(), settings, asked)
+            form = _formed(name, flat.copied(), settings, template)
             found[name] = _compared(region, form, settings)
         except CodegenError as error:
             if settings.options.check and isinstance(error, PassError):
@@ -137,29 +137,29 @@ def plan_loops(
     if "block" in found and "grid" in found and found["grid"].written.lowered.grid == 1:
         del found["grid"]  # the same with the barriers of a grid
     best = min(found.values(), key=lambda one: one.us)
-    if asked is None and settings.options.compared:
+    if template is None and settings.options.compared:
         promising = [one for one in found.values() if one.us < PROMISING * best.us]
         sized = [_sized(one, flat, settings) for one in promising]
         best = min([best, *sized], key=lambda one: one.us)
     watch.lowered(best.begun.lowered, LOWERED, "what the loops became")
-    return replace(_looped(region, best.form, best.begun, settings, watch), asked=asked)
+    return replace(_looped(region, best.form, best.begun, settings, watch), given_template=template)
 
 
 def other_forms(of: Looped) -> Iterator[Looped]:
     """The same loops in every other form, in smaller blocks, and on the grid in larger ones."""
     form = of.form
-    asked = [f"loop {name}" for name in FORMS]
+    templates = [f"loop {name}" for name in FORMS]
     if isinstance(form, Phased) and (form.alone or form.form == "grid"):
         tile = "" if form.alone else f" tile {form.tile or 1:g}"
-        asked += [f"loop {form.form} threads {threads}{tile}" for threads in near(form.block)]
+        templates += [f"loop {form.form} threads {threads}{tile}" for threads in near(form.block)]
     if isinstance(form, Phased) and form.form == "grid":
         most = of.settings.device.max_threads_per_block
         larger_ones = larger(Tuning(block=form.block, tile=form.tile or 1.0), most)
-        asked += [f"loop grid threads {one.block} tile {one.tile:g}" for one in larger_ones]
+        templates += [f"loop grid threads {one.block} tile {one.tile:g}" for one in larger_ones]
     seen = {of.template}
-    for template in asked:
+    for template in templates:
         with LeftOut(of.settings.options.check):
-            other = plan_loops(of.region, of.settings, asked=template)
+            other = plan_loops(of.region, of.settings, template=template)
             if other.template not in seen:
                 seen.add(other.template)
                 yield other
@@ -195,10 +195,10 @@ def _holds(looped: Looped) -> bool:
     return isinstance(form, InRows) or bool(form.program.dealt and form.threads.holds)
 
 
-def _formed(name: str, flat: Flat, settings: Settings, asked: str | None) -> Form:
+def _formed(name: str, flat: Flat, settings: Settings, template: str | None) -> Form:
     """A loop in a form; its template may say how many blocks clusters have, how many threads others
     have, and which tiles those of the grid."""
-    match (asked or "").split():
+    match (template or "").split():
         case ["loop", "cluster", *_, "cluster", blocks] if blocks.isdigit():
             return in_clusters(flat, settings, int(blocks))
         case ["loop", "grid", *_, "threads", threads, "tile", tile]:
@@ -218,9 +218,9 @@ def form_of(template: str) -> tuple[str, ...]:
 
 
 def _compared(region: Graph, form: Form, settings: Settings) -> Looped:
-    """A region's loops in a form, as they are compared with others: not after all passes and, in
-    blocks that work alone, with no loads on their way, since what forms take was found where
-    threads read element by element, when they need it."""
+    """A region's loops in a form, as they are compared with others. Not all passes run, and in
+    blocks that work alone no loads are moved ahead: the costs of forms were fitted where threads
+    read element by element, when they need it."""
     begun = write_rows(form, settings) if isinstance(form, InRows) else write_phased(form, settings)
     alone = isinstance(form, Phased) and form.alone
     return _looped(region, form, begun, settings, left_out=(VECTORS, *[EARLY] * alone))

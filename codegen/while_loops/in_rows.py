@@ -66,7 +66,7 @@ def in_rows(flat: Flat, settings: Settings) -> InRows:
 
 
 def write_rows(form: InRows, settings: Settings) -> Written:
-    """The statements of the loops. Raises CodegenError where a value has no place."""
+    """The statements of the loops. Raises CodegenError where a value cannot be stored."""
     pairs = row_by_row(form.flat, form.rows)
     writer = Writer()
     lowered = _lowered(form, settings, pairs, writer)

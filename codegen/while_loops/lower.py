@@ -46,12 +46,12 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import LONG, IndexType, computed
 from fusionstitch.codegen.lower.access import as_computed, as_stored
-from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
+from fusionstitch.codegen.lower.known import AtDepth, Elementwise, Known
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, made_of
 from fusionstitch.codegen.while_loops.partial_updates import (
-    MOST_KEPT,
+    MOST_IN_REGISTERS,
     Update,
     fits,
     is_whole,
@@ -69,8 +69,9 @@ MOST_READ_BEFORE = 64
 #: Of a long one only itself is: left to the compiler, a filter of 700 instructions was written out
 #: for all of its 200 iterations, which took 4.6 s and no instruction cache holds.
 UNROLL, SHORT = 4, 128
-#: Elements of an array in registers of which an iteration chooses each anew, where it replaces some
-#: at a place that the data decides: registers have no index, and local memory takes as long.
+#: Most elements of an array in registers of which an iteration replaces some at an index that the
+#: data decides. It selects each element anew: registers have no index, and local memory takes as
+#: long.
 FEW = 16
 
 
@@ -124,9 +125,9 @@ class Lowering(Elementwise):
         guard = If(infix("<", Name(row), count), Let(self.int, row, infix("+", first, THREAD)))
         with writer.nested(guard, pinned=True):
             writer.declare(row)
-            places = delinearize(variable(row, count), [n for _, n in self.rows.chosen])
-            for (axis, _), place in zip(self.rows.chosen, places, strict=True):
-                self.digits[axis] = place
+            digits = delinearize(variable(row, count), [n for _, n in self.rows.chosen])
+            for (axis, _), digit in zip(self.rows.chosen, digits, strict=True):
+                self.digits[axis] = digit
             for loop in self.flat.loops:
                 self.loop(loop)
             self.outputs()
@@ -139,7 +140,9 @@ class Lowering(Elementwise):
         count = counter(flat, loop)
         stacked = {c: parts for c in loop.carried if (parts := self.stacked(c)) is not None}
         self.written |= {self.output_of(c) for c in stacked}
-        kept = [c for c in loop.carried if c not in stacked and not (count and c is count.carried)]
+        changing = [
+            c for c in loop.carried if c not in stacked and not (count and c is count.carried)
+        ]
         chosen = None if loop.chosen is None else self.value(flat.root(loop.chosen), ())
         step = self.steps.get(loop, "")
         filled = {
@@ -147,10 +150,10 @@ class Lowering(Elementwise):
             for c in loop.carried
             if count and (parts := updates(flat, c)) and is_whole(flat, c, parts, count, step)
         }
-        assigned = {c: parts for c in kept if (parts := self.assigned(c, c in filled))}
+        assigned = {c: parts for c in changing if (parts := self.assigned(c, c in filled))}
         # what iterations fill and nothing reads until they end begins with nothing
         empty = {c for c in filled if chosen is None and not read_by_others(flat, c)}
-        arrays = {c: self.declared(c, c not in empty) for c in kept}
+        arrays = {c: self.declared(c, c not in empty) for c in changing}
         for c in stacked:
             if c not in empty:
                 self.filled(c)
@@ -189,8 +192,8 @@ class Lowering(Elementwise):
             if chosen is not None:
                 writer.add(Leave(Not(chosen)))
             if isinstance(frame, While):
-                asked = self.elements(flat.root(loop.condition))
-                done = all_of(Not(goes_on) for goes_on in asked)
+                conditions = self.elements(flat.root(loop.condition))
+                done = all_of(Not(goes_on) for goes_on in conditions)
                 assert done is not None
                 writer.add(Leave(done))  # where none of the thread's rows goes on
             for inner in loop.inner:
@@ -206,8 +209,8 @@ class Lowering(Elementwise):
                 self.guarded(condition, [store])
 
     def unroll(self, loop: Loop, trips: int, filled: Set[Carried]) -> int:
-        """How many iterations are written out: all where they fill arrays of the thread, which are
-        in registers if all places are constants."""
+        """How many iterations are unrolled: all where they fill arrays of the thread, which are in
+        registers if all indices are constants."""
         flat = self.flat
         if loop.inner:
             return 1
@@ -334,12 +337,12 @@ class Lowering(Elementwise):
                     raise CodegenError(f"{inside.name} is replaced where an array decides.")
                 value = self.value(part.value, index)
                 if array:
-                    target = element(array, self.own_place(inside, at))
+                    target = element(array, self.own_index(inside, at))
                     yield all_of(conditions), Assign(target, value)
                 else:
                     buffer = self.memory.outputs[self.output_of(c)]
-                    place = Integer(linearize(at, inside.dims))
-                    yield all_of(conditions), Store(buffer, place, as_stored(inside, value))
+                    address = Integer(linearize(at, inside.dims))
+                    yield all_of(conditions), Store(buffer, address, as_stored(inside, value))
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -357,12 +360,12 @@ class Lowering(Elementwise):
             ]
             first = all_of([infix("==", Integer(i), 0) for i in absent if i.terms])
             stores = []
-            if math.prod(own) > MOST_KEPT:
+            if math.prod(own) > MOST_IN_REGISTERS:
                 raise CodegenError(f"A thread would write {math.prod(own)} elements of {op.name}.")
             for index in self.indices(op):
                 value = self.value(op, index)
-                place = Integer(linearize(index, op.dims))
-                stores.append(Store(name, place, as_stored(op, value)))
+                address = Integer(linearize(index, op.dims))
+                stores.append(Store(name, address, as_stored(op, value)))
             self.guarded(first, stores)
 
     def guarded(self, condition: Expr | None, stores: Sequence[Store | Assign]) -> None:
@@ -373,13 +376,13 @@ class Lowering(Elementwise):
                 self.writer.add(store)
 
     def indices(self, op: Op) -> Iterator[Indices]:
-        """The places of what this thread has of `op`."""
+        """The indices of the elements of `op` that this thread has."""
         index = self.index(op)
         for own in itertools.product(*map(range, self.rows.own(op))):
             yield tuple(i if i.terms else constant(o) for i, o in zip(index, own, strict=True))
 
     def index(self, op: Op) -> Indices:
-        """The place of the first element that this thread has of `op`."""
+        """The index of the first element of `op` that this thread has."""
         dims = ((op.id, d) for d in range(op.shape.rank))
         return tuple(self.digits.get(self.rows.axes[dim], Index()) for dim in dims)
 
@@ -390,14 +393,14 @@ class Lowering(Elementwise):
 
     def value(self, op: Op, index: Indices) -> Expr:
         """An element, by name: carried values change before it is used."""
-        value, depth = self.values.placed(op, index)
+        value, depth = self.values.at_depth(op, index)
         if isinstance(value, (Name, Number)):
             return value
-        return self.values.known.keep(op, index, value, depth)[0]
+        return self.values.known.define(op, index, value, depth)[0]
 
     # ---- sources of values -----------------------------------------------------------------------
 
-    def stored(self, op: Op, index: Indices) -> Placed | None:
+    def stored(self, op: Op, index: Indices) -> AtDepth | None:
         """Reads inputs from memory, and carried values from where they are."""
         if op.opcode != "parameter":
             return None
@@ -413,11 +416,11 @@ class Lowering(Elementwise):
         if home.value is not None:
             return home.value, home.depth
         depth = home.depth
-        if not in_range(op, index):  # what asks whether its place lies outside stands around it
+        if not in_range(op, index):  # the check of its index stands around it
             depth = max(depth, self.writer.ordered_depth)
-        return element(home.array, self.own_place(op, index)), depth
+        return element(home.array, self.own_index(op, index)), depth
 
-    def own_place(self, op: Op, index: Indices) -> Index:
+    def own_index(self, op: Op, index: Indices) -> Index:
         """Where an element of `op` is in an array of what this thread has of it."""
         own = self.rows.own(op)
         return linearize([i if n > 1 else Index() for i, n in zip(index, own, strict=True)], own)

@@ -33,7 +33,7 @@ from fusionstitch.codegen.lower.access import as_computed
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.context import Context, Locations, Part
 from fusionstitch.codegen.lower.emit import KernelEmitter
-from fusionstitch.codegen.lower.known import Elementwise, Known, Placed
+from fusionstitch.codegen.lower.known import AtDepth, Elementwise, Known
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.memory.inplace import pairs, read_by_owners
 from fusionstitch.codegen.memory.scratch import in_memory, scratch_buffers
@@ -42,11 +42,11 @@ from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.while_loops.overwrites import Pairs, overwriting, phase_by_phase
 from fusionstitch.codegen.while_loops.phased import Phased, shared_bytes
 from fusionstitch.codegen.while_loops.segments import (
+    LoopBuffer,
     Move,
     Moves,
     Repeat,
     Segment,
-    Slot,
     Straight,
     Target,
     repeats,
@@ -56,7 +56,7 @@ from fusionstitch.hlo.graph import Graph, Op, Shape
 
 
 def write_phased(form: Phased, settings: Settings) -> Written:
-    """The statements of the loops. Raises CodegenError where a value has no place."""
+    """The statements of the loops. Raises CodegenError where a value cannot be stored."""
     device = settings.device
     lowering = PhasedLowering(form, settings.options.numerics, device.shared_per_block)
     resident, meet = form.threads.resident, form.scope is Scope.GRID
@@ -67,7 +67,7 @@ def write_phased(form: Phased, settings: Settings) -> Written:
         lowering.writer.names,
         lowering.scratch,
         lowering.in_place,
-        slots=lowering.names,
+        buffer_names=lowering.names,
     )
 
 
@@ -85,7 +85,7 @@ class PhasedLowering:
         self.barrier = None if phased.alone else Barrier(phased.scope)
         #: the buffers in shared memory that each block of a cluster has
         self.copies: dict[str, int] = {}
-        self.names: dict[Slot, str] = {}
+        self.names: dict[LoopBuffer, str] = {}
         self.buffers: list[Buffer] = []
         self.scratch: list[Shape] = []
         self.in_place: Pairs = ()
@@ -104,7 +104,7 @@ class PhasedLowering:
         self.in_place = phase_by_phase(phased)
         over = overwriting(phased, self.in_place, self.outputs)
         for i, (p, name) in enumerate(zip(flat.graph.parameters, inputs, strict=False)):
-            self.names[phased.program.slots[p.id]] = name
+            self.names[phased.program.buffers[p.id]] = name
             buffer = buffer_of(p, name, Memory.INPUT, i in over)
             self.buffers.append(replace(buffer, by=over.get(i)))
         for op, name, shape in zip(roots, self.outputs, shapes, strict=True):
@@ -127,48 +127,50 @@ class PhasedLowering:
             iterations=Iterations(phased.scope, phased.threads.registers, counters),
         )
 
-    def name(self, slot: Slot) -> str:
-        """The buffer that a slot is."""
-        slot = self.phased.same.get(slot, slot)
-        if slot not in self.names:
-            output = self.output(slot)
+    def name(self, buffer: LoopBuffer) -> str:
+        """The name of the buffer in the kernel."""
+        buffer = self.phased.same.get(buffer, buffer)
+        if buffer not in self.names:
+            output = self.output(buffer)
             if output is not None:
-                self.names[slot] = self.outputs[output]
+                self.names[buffer] = self.outputs[output]
             else:
-                self.names[slot] = self.own(slot.label, slot.shape.dtype, in_memory(slot.shape))
-        return self.names[slot]
+                self.names[buffer] = self.own(
+                    buffer.label, buffer.shape.dtype, in_memory(buffer.shape)
+                )
+        return self.names[buffer]
 
     def part(self, target: Target) -> str | Part:
         """The buffer that a value is written to, or the part of one."""
-        slot, starts, dims = target.slot, target.starts, target.slot.shape.dims
-        output, dealt = self.output(slot), self.phased.program.dealt
+        buffer, starts, dims = target.buffer, target.starts, target.buffer.shape.dims
+        output, dealt = self.output(buffer), self.phased.program.dealt
         if dealt and output is not None:
             first = starts or (Index(),) * len(dims)
             starts = tuple(a + b for a, b in zip(first, dealt.starts[output], strict=True))
             dims = dealt.shapes[output].dims
-        return self.name(slot) if starts is None else Part(self.name(slot), dims, starts)
+        return self.name(buffer) if starts is None else Part(self.name(buffer), dims, starts)
 
-    def output(self, slot: Slot) -> int | None:
-        """The number of the output that a slot is."""
-        return self.phased.outputs.get(slot, slot.output)
+    def output(self, buffer: LoopBuffer) -> int | None:
+        """The number of the output that is this buffer, None if none is."""
+        return self.phased.outputs.get(buffer, buffer.output)
 
-    def read(self, slot: Slot) -> str:
+    def read(self, buffer: LoopBuffer) -> str:
         """The buffer that an array is read from."""
-        if self.phased.program.dealt and self.output(slot) is not None:
-            raise CodegenError(f"{slot.label} is read of what blocks have parts of.")
-        return self.name(slot)
+        if self.phased.program.dealt and self.output(buffer) is not None:
+            raise CodegenError(f"{buffer.label} is read of what blocks have parts of.")
+        return self.name(buffer)
 
     def own(self, label: str, dtype: str, shape: Shape) -> str:
-        """A buffer of the kernel's own, of elements of `dtype`: in shared memory if only a block
-        reads it and it fits, or a cluster, each of whose blocks then has one; else in global
-        memory, where no others need one. `shape` says how large it is."""
+        """A buffer of the kernel's own, of elements of `dtype` and the size of `shape`. It is in
+        shared memory if only a block reads it and it fits, or only a cluster, each of whose blocks
+        then has a copy. Otherwise it is in global memory."""
         name = self.writer.name(f"{label}_scratch")
         kind = stored(dtype)
         size = shape.bytes // kind.bytes
         shared = self.phased.scope is not Scope.GRID
         if shared and self.shared + shape.bytes <= self.limit:
-            place = Shared(kind, name, self.shared, size, changes=True)
-            self.writer.add(place, depth=0)
+            array = Shared(kind, name, self.shared, size, changes=True)
+            self.writer.add(array, depth=0)
             self.shared += -(-shape.bytes // ACCESS_BYTES) * ACCESS_BYTES
             if self.phased.cluster > 1:
                 self.copies[name] = self.phased.cluster
@@ -195,7 +197,7 @@ class PhasedLowering:
         writer = self.writer
         if self.phased.alone and one.blind:
             writer.add(Barrier(Scope.BLOCK, why="what is not read is written again"))
-        chosen = None if one.chosen is None else self.asked(one.chosen)
+        chosen = None if one.chosen is None else self.condition_name(one.chosen)
         frame: For | While = While()
         if one.count:
             kind = LONG if one.count.trips >= 1 << 31 else self.int
@@ -215,7 +217,7 @@ class PhasedLowering:
 
     def moves(self, one: Moves) -> None:
         """Replaces parts of arrays, element by element."""
-        done: set[Slot] = set()
+        done: set[LoopBuffer] = set()
         for move in one.moves:
             if move.target in done:  # parts of one array may overlap
                 self.writer.add(self.barrier or Barrier(Scope.BLOCK, why="one is over the other"))
@@ -239,10 +241,10 @@ class PhasedLowering:
         frame = For(self.int, at, first, number(part.size), step=threads)
         guard = writer.nested(If(condition), pinned=True) if condition else nullcontext()
         with guard, writer.nested(frame, pinned=True):
-            place = variable(writer.declare(at), part.size)
-            index = delinearize(place, part.dims)
+            element = variable(writer.declare(at), part.size)
+            index = delinearize(element, part.dims)
             to = linearize([i + s for i, s in zip(index, starts, strict=True)], whole.dims)
-            value = Load(Name(self.read(one.source)), Integer(place))
+            value = Load(Name(self.read(one.source)), Integer(element))
             target = self.read(one.target)
             writer.add(Store(target, Integer(to), value, self.copies.get(target, 1)))
 
@@ -252,8 +254,8 @@ class PhasedLowering:
             return Index()
         return variable(BLOCK.name, self.phased.grid) % self.phased.together
 
-    def asked(self, condition: Op | Slot) -> Name:
-        """What every thread asks once, by name."""
+    def condition_name(self, condition: Op | LoopBuffer) -> Name:
+        """A condition that every thread computes once, by name."""
         name = self.writer.name("chosen")
         with self.writer.forgetting():
             if isinstance(condition, Op):
@@ -280,9 +282,9 @@ class PhasedLowering:
         self.graphs.append(graph)
         plan = replace(scheduled.plan, grid=self.phased.together)
         inputs = {
-            p.id: self.read(slot)
-            for p, slot in zip(graph.parameters, one.sources, strict=True)
-            if slot is not None
+            p.id: self.read(buffer)
+            for p, buffer in zip(graph.parameters, one.sources, strict=True)
+            if buffer is not None
         }
         outputs: dict[int, list[str]] = {}
         parts: dict[int, list[Part]] = {}
@@ -326,21 +328,21 @@ class PhasedLowering:
 
 
 class _Scalars(Elementwise):
-    """What conditions read: elements of slots, and numbers of iterations."""
+    """What conditions read: elements of buffers, and iteration numbers."""
 
     def __init__(self, lowering: PhasedLowering):
         self.lowering = lowering
         known = Known(lowering.writer, lambda op: op.name or op.opcode, lowering.int)
         self.values = Values(known, self, lowering.numerics, {})
 
-    def stored(self, op: Op, index: Indices) -> Placed | None:
+    def stored(self, op: Op, index: Indices) -> AtDepth | None:
         if (counted := self.values.known.counted(op)) is not None:
             return counted
         program = self.lowering.phased.program
         if (end := program.constants.get(op.id)) is not None:
             return Number(literal(end.attrs["value"], op.dtype)), 0
-        slot = program.slots.get(op.id)
-        if slot is None:
+        buffer = program.buffers.get(op.id)
+        if buffer is None:
             return None
-        load = Load(Name(self.lowering.read(slot)), Integer(linearize(index, op.dims)))
+        load = Load(Name(self.lowering.read(buffer)), Integer(linearize(index, op.dims)))
         return as_computed(op, load), self.lowering.writer.ordered_depth

@@ -2,9 +2,9 @@
 
     y = fori_loop(0, n, step, x)    with x donated: y is written where x was
 
-An output may have the memory of an input that its loop begins with if all that is read of the
-input is read before anything is written there: by the thread whose own row it is, or before a
-barrier of all that share it (which the passes place, and the verifier looks for).
+An output may have the memory of an input that its loop starts from if all reads of the input come
+before any write there. Either the thread that owns the row reads it, or a barrier of all threads
+that share it lies in between (which the passes place and the verifier checks).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.while_loops.flat import Carried, Flat
 from fusionstitch.codegen.while_loops.phased import Phased
 from fusionstitch.codegen.while_loops.rows import Rows
-from fusionstitch.codegen.while_loops.segments import Moves, Segment, Slot, Straight
+from fusionstitch.codegen.while_loops.segments import LoopBuffer, Moves, Segment, Straight
 from fusionstitch.hlo.graph import Op
 
 Pairs = tuple[tuple[int, int], ...]
@@ -26,7 +26,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 def row_by_row(flat: Flat, rows: Rows) -> Pairs:
     """The (output, input) pairs that may share memory where each thread has rows of its own: it
-    reads what its row starts from before its loop, and nobody else does."""
+    reads what its row starts from before its loop, and no other thread does."""
     found = []
     for output, first, carried in _begun(flat):
         inside = flat.parameter(carried.inside)
@@ -87,8 +87,8 @@ def _is_part(form: Phased, output: int, part: Op) -> bool:
 
 
 def _is_read_first(form: Phased, input_: Op, output: int) -> bool:
-    slot, segments = form.program.slots[input_.id], form.segments
-    reads = [n for n, segment in enumerate(segments) if slot in _read(form, segment)]
+    buffer, segments = form.program.buffers[input_.id], form.segments
+    reads = [n for n, segment in enumerate(segments) if buffer in _read(form, segment)]
     writes = [n for n, segment in enumerate(segments) if output in _written(form, segment)]
     if not reads or not writes:
         return False
@@ -98,45 +98,45 @@ def _is_read_first(form: Phased, input_: Op, output: int) -> bool:
     return (
         reads[-1] == writes[0]
         and isinstance(segment, Straight)
-        and _is_in_place(form, segment, slot, output)
+        and _is_in_place(form, segment, buffer, output)
     )
 
 
-def _is_in_place(form: Phased, segment: Straight, slot: Slot, output: int) -> bool:
+def _is_in_place(form: Phased, segment: Straight, buffer: LoopBuffer, output: int) -> bool:
     scheduled = form.schedules[segment]
     own = [
         number
         for number, targets in enumerate(segment.targets)
         for target in targets
-        if _home(form, target.slot) == output
+        if _home(form, target.buffer) == output
     ]
     pairs = in_place(scheduled.graph, scheduled.plan)
-    return len(own) == 1 and (own[0], segment.sources.index(slot)) in pairs
+    return len(own) == 1 and (own[0], segment.sources.index(buffer)) in pairs
 
 
-def _read(form: Phased, segment: Segment) -> set[Slot | None]:
-    """The slots that a segment reads."""
+def _read(form: Phased, segment: Segment) -> set[LoopBuffer | None]:
+    """The buffers that a segment reads."""
     if isinstance(segment, Straight):
         return set(segment.sources)
     if isinstance(segment, Moves):
-        asked = [op for one in segment.moves for op in (*one.starts, *one.conditions)]
-        return {*form.program.read_for(asked), *(one.source for one in segment.moves)}
-    found = {slot for one in segment.body for slot in _read(form, one)}
-    asked = [segment.condition, *([segment.chosen] if isinstance(segment.chosen, Op) else [])]
-    return found | form.program.read_for(asked) | set(sum(segment.pairs, ()))
+        scalars = [op for one in segment.moves for op in (*one.starts, *one.conditions)]
+        return {*form.program.read_for(scalars), *(one.source for one in segment.moves)}
+    found = {buffer for one in segment.body for buffer in _read(form, one)}
+    scalars = [segment.condition, *([segment.chosen] if isinstance(segment.chosen, Op) else [])]
+    return found | form.program.read_for(scalars) | set(sum(segment.pairs, ()))
 
 
 def _written(form: Phased, segment: Segment) -> set[int | None]:
     """The outputs that a segment writes."""
     if isinstance(segment, Straight):
-        return {_home(form, target.slot) for targets in segment.targets for target in targets}
+        return {_home(form, target.buffer) for targets in segment.targets for target in targets}
     if isinstance(segment, Moves):
         return {_home(form, one.target) for one in segment.moves}
     inside = {output for one in segment.body for output in _written(form, one)}
-    return inside | {_home(form, slot) for pair in segment.pairs for slot in pair}
+    return inside | {_home(form, buffer) for pair in segment.pairs for buffer in pair}
 
 
-def _home(form: Phased, slot: Slot) -> int | None:
-    """The output that a slot is."""
-    slot = form.same.get(slot, slot)
-    return form.outputs.get(slot, slot.output)
+def _home(form: Phased, buffer: LoopBuffer) -> int | None:
+    """The number of the output that is this buffer, None if none is."""
+    buffer = form.same.get(buffer, buffer)
+    return form.outputs.get(buffer, buffer.output)

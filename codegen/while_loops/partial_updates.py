@@ -1,7 +1,8 @@
-"""Where what a loop carries lives: in registers, or in memory that iterations write parts of.
+"""Where carried values live: in registers, or in memory that iterations write parts of.
 
-A carried array lives in memory if an iteration only replaces parts of it: what scan stacks, tables
-of dynamic programming. Its place is the output that it becomes. All else is in registers.
+A carried array lives in memory if an iteration only replaces parts of it, as in the stacks of a
+scan or the tables of dynamic programming. It is stored in the output that it becomes. All else is
+in registers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fusionstitch.codegen.while_loops.trips import Counter
 from fusionstitch.hlo.graph import Op
 
 #: Elements of one row that are kept in registers.
-MOST_KEPT = 256
+MOST_IN_REGISTERS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +40,15 @@ def updates(flat: Flat, carried: Carried) -> tuple[Update, ...] | None:
     return tuple(one for one in found if one is not None)
 
 
-def _updates(op: Op, kept: Op, conditions: tuple[Op, ...]) -> Iterator[Update | None]:
+def _updates(op: Op, previous: Op, conditions: tuple[Op, ...]) -> Iterator[Update | None]:
     """None stands for what is no update."""
-    if op is kept:
+    if op is previous:
         return
     if op.opcode == "dynamic-update-slice":
-        yield from _updates(op.operands[0], kept, conditions)
+        yield from _updates(op.operands[0], previous, conditions)
         yield Update(op.operands[1], op.operands[2:], conditions)
-    elif op.opcode == "select" and op.operands[2] is kept:
-        yield from _updates(op.operands[1], kept, (*conditions, op.operands[0]))
+    elif op.opcode == "select" and op.operands[2] is previous:
+        yield from _updates(op.operands[1], previous, (*conditions, op.operands[0]))
     else:
         yield None
 
@@ -67,8 +68,8 @@ def read_by_others(flat: Flat, carried: Carried) -> bool:
     last = flat.root(carried.next)
     chain = {*replacing(flat, carried), flat.parameter(carried.inside)}
     readers = {u for op in chain - {last} for u in flat.graph.users[op.id]} - chain
-    asked = (op.operands[:1] if op.opcode == "select" else op.operands[1:] for op in chain)
-    itself = any(o in chain for operands in asked for o in operands)
+    others = (op.operands[:1] if op.opcode == "select" else op.operands[1:] for op in chain)
+    itself = any(o in chain for operands in others for o in operands)
     once = flat.graph.root.operands.count(last) == 1
     return bool(readers) or itself or not once or flat.graph.users[last.id] != (flat.graph.root,)
 
@@ -96,4 +97,4 @@ def is_whole(
 
 def fits(rows: Rows, op: Op) -> bool:
     """Whether a thread can keep what it has of `op` in registers."""
-    return math.prod(rows.own(op)) <= MOST_KEPT
+    return math.prod(rows.own(op)) <= MOST_IN_REGISTERS

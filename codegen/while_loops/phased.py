@@ -1,8 +1,8 @@
-"""Loops whose threads work on an iteration together: how they are dealt out, and what that takes.
+"""Loops whose threads work on an iteration together: how work is dealt to blocks, and its cost.
 
-Each segment is scheduled as any region is, for all multiprocessors, for one block or for those of a
-cluster, and its phases become those of one kernel: with a barrier of the grid, the block or the
-cluster from phase to phase and from iteration to iteration.
+Each segment is scheduled as any region is: for all multiprocessors, for one block or for the blocks
+of a cluster. Its phases become those of one kernel, with a barrier of the grid, the block or the
+cluster between phases and between iterations.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fusionstitch.codegen.ir.scopes import Scope
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.memory.inplace import in_place, one_to_one
 from fusionstitch.codegen.schedule.outlining import without_functions
 from fusionstitch.codegen.schedule.schedule import RESIDENT_THREADS
@@ -24,10 +24,10 @@ from fusionstitch.codegen.while_loops.dealt import deal
 from fusionstitch.codegen.while_loops.flat import Flat
 from fusionstitch.codegen.while_loops.ragged import let_rows_stop
 from fusionstitch.codegen.while_loops.segments import (
+    LoopBuffer,
     Program,
     Repeat,
     Segment,
-    Slot,
     Straight,
     copied_to_outputs,
     program,
@@ -47,14 +47,14 @@ from fusionstitch.hlo.errors import CodegenError
 @dataclass(frozen=True, eq=False)
 class Phased:
     """A program, the segments it runs, the schedule of each straight one, and what the kernel
-    takes. `same` maps slots that iterations write over element by element to the slot that is read,
-    `outputs` slots to the outputs that they are."""
+    takes. `same` maps buffers that iterations write element by element in place of another to that
+    other one, `outputs` buffers to the numbers of the outputs that they are."""
 
     program: Program
     segments: tuple[Segment, ...]
     schedules: dict[Straight, Scheduled]
-    same: dict[Slot, Slot]
-    outputs: dict[Slot, int]
+    same: dict[LoopBuffer, LoopBuffer]
+    outputs: dict[LoopBuffer, int]
     threads: Threads
     grid: int
     #: who works on an iteration together: a block, a cluster of blocks, or all of them
@@ -99,19 +99,20 @@ class Phased:
         return self.program.flat
 
 
-def dealt_to_blocks(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
-    """Each block runs all iterations of its own rows; it may be `asked` how many threads it has.
+def dealt_to_blocks(flat: Flat, settings: Settings, requested: int | None = None) -> Phased:
+    """Each block runs all iterations of its own rows, with `requested` threads if that is given.
     Raises CodegenError without such rows."""
     cut = _dealt(flat, settings.device)
-    threads = threads_alone(cut, settings.device, asked)
+    threads = threads_alone(cut, settings.device, requested)
     return _planned(cut, settings, share(settings.device, 1), threads)
 
 
-def in_clusters(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
-    """Each cluster of blocks runs all iterations of its own rows: clusters of as many blocks as are
-    `asked` for, or the smallest whose blocks hold together what all iterations read. Raises
-    CodegenError without such rows, where the largest do not hold that, and for a device that has
-    no clusters.
+def in_clusters(flat: Flat, settings: Settings, requested: int | None = None) -> Phased:
+    """Each cluster of blocks runs all iterations of its own rows. Clusters have `requested` blocks
+    if that is given, or as few as together hold what all iterations read.
+
+    Raises CodegenError without such rows, if the largest clusters do not hold that, or if the
+    device has no clusters.
 
     One cluster for a loop without rows was tried, and took 1.2 to 2.5 times as long as one block or
     the grid (four loops on an H100).
@@ -120,24 +121,24 @@ def in_clusters(flat: Flat, settings: Settings, asked: int | None = None) -> Pha
     sizes = [1 << n for n in range(1, min(device.cluster_limit, device.sm_count).bit_length())]
     if not sizes:
         raise CodegenError(f"{device.name} has no clusters of blocks.")
-    if asked is not None:
-        if asked not in sizes:
+    if requested is not None:
+        if requested not in sizes:
             known = ", ".join(map(str, sizes))
-            raise CodegenError(f"Clusters of {device.name} have {known} blocks, not {asked}.")
-        sizes = [asked]
+            raise CodegenError(f"Clusters of {device.name} have {known} blocks, not {requested}.")
+        sizes = [requested]
     for blocks in sizes:
         cut = _dealt(flat.copied(), device, blocks)
         threads = threads_in_cluster(cut, device, blocks)
-        if threads.holds or asked is not None:
+        if threads.holds or requested is not None:
             return _planned(cut, settings, share(device, blocks), threads)
     raise CodegenError("No cluster of blocks holds what all iterations read.")
 
 
-def in_one_block(flat: Flat, settings: Settings, asked: int | None = None) -> Phased:
-    """One block runs all iterations; it may be `asked` how many threads it has."""
+def in_one_block(flat: Flat, settings: Settings, requested: int | None = None) -> Phased:
+    """One block runs all iterations, with `requested` threads if that is given."""
     device = settings.device
     cut = program(carry_conditions(flat), table=device.barrier_copy_bytes)
-    threads = threads_alone(cut, device, asked)
+    threads = threads_alone(cut, device, requested)
     return _planned(cut, settings, share(device, 1), threads)
 
 
@@ -190,7 +191,7 @@ def _planned(
         schedules[segment] = scheduled
     same = _same(cut, schedules)
     outputs = _outputs(cut, same, device.shared_per_block if threads else 0)
-    rest = {n: slot for n, slot in cut.handed_on.items() if n not in outputs.values()}
+    rest = {n: buffer for n, buffer in cut.results.items() if n not in outputs.values()}
     every = cut.segments
     if rest:
         last = copied_to_outputs(cut.flat.graph.name, rest)
@@ -233,17 +234,17 @@ def _scheduled(segment: Straight, settings: Settings, device: Device, block: int
     return replace(scheduled, plan=without_functions(scheduled.plan))
 
 
-def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot]:
-    """The slots of next values that may be those of the present ones, by these."""
-    found: dict[Slot, Slot] = {}
+def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[LoopBuffer, LoopBuffer]:
+    """The buffers of next values that may be those of the present values, and these, by them."""
+    found: dict[LoopBuffer, LoopBuffer] = {}
     for repeat in repeats(cut.segments):
         [segment, *others] = repeat.body
         if others or not isinstance(segment, Straight):
             continue
-        # a counted loop asks its counter alone
-        asked = set[Slot]() if repeat.count else cut.read_for([repeat.condition])
+        # the condition of a counted loop reads its counter alone
+        read = set[LoopBuffer]() if repeat.count else cut.read_for([repeat.condition])
         scheduled = schedules[segment]
-        pairs = {now: next_ for now, next_ in repeat.pairs if now not in asked}
+        pairs = {now: next_ for now, next_ in repeat.pairs if now not in read}
         own = _written_by_their_readers(scheduled)
         for _, input_ in one_to_one(
             (o, i)
@@ -259,52 +260,55 @@ def _same(cut: Program, schedules: dict[Straight, Scheduled]) -> dict[Slot, Slot
 def _written_by_their_readers(scheduled: Scheduled) -> set[int]:
     """The outputs each of whose elements has a thread of its own, and no other one reads it: teams
     that repeat another's row drop what they compute, but they may read what is written over."""
-    places = {op.id: number for number, op in enumerate(scheduled.graph.root.operands)}
+    numbers = {op.id: number for number, op in enumerate(scheduled.graph.root.operands)}
     return {
-        places[stage.op.id]
+        numbers[stage.op.id]
         for group in scheduled.plan.groups
         for nest in group.nests
         if nest.rows * nest.inner > 1 and not nest.repeats(scheduled.plan.block, group.ragged)
-        for stage, place in nest.nest.place.items()
-        if stage.op.id in places and (place is Place.SWEEP or nest.teams.threads == 1)
+        for stage, role in nest.nest.role.items()
+        if stage.op.id in numbers and (role is Role.SWEEP or nest.teams.threads == 1)
     }
 
 
-def _is_pair(segment: Straight, output: int, input_: int, pairs: dict[Slot, Slot]) -> bool:
+def _is_pair(
+    segment: Straight, output: int, input_: int, pairs: dict[LoopBuffer, LoopBuffer]
+) -> bool:
     now = segment.sources[input_]
     if now is None or now not in pairs or segment.sources.count(now) != 1:
         return False
     [target, *others] = segment.targets[output]
-    return not others and target.slot is pairs[now] and target.starts is None
+    return not others and target.buffer is pairs[now] and target.starts is None
 
 
-def _outputs(cut: Program, same: dict[Slot, Slot], shared: int) -> dict[Slot, int]:
-    """Slots that are outputs: the ones in which what is handed on lies in the end. What iterations
-    read lies in `shared` memory instead, of so many bytes, if blocks need not read what those of
-    all others write."""
-    found: dict[Slot, int] = {}
-    for number, slot in cut.handed_on.items():
+def _outputs(
+    cut: Program, same: dict[LoopBuffer, LoopBuffer], shared: int
+) -> dict[LoopBuffer, int]:
+    """The buffers that are outputs, since results lie in them at the end. What iterations read lies
+    in shared memory instead, of `shared` bytes, if no block reads what others write."""
+    found: dict[LoopBuffer, int] = {}
+    for number, buffer in cut.results.items():
         for repeat in cut.segments:
             if not isinstance(repeat, Repeat):
                 continue
-            if shared and any(now is slot for now, _ in repeat.pairs):
+            if shared and any(now is buffer for now, _ in repeat.pairs):
                 break
-            if slot.shape.bytes <= shared and _is_read(slot, repeat):
+            if buffer.shape.bytes <= shared and _is_read(buffer, repeat):
                 break
-            others = [next_ for now, next_ in repeat.pairs if now is slot and next_ not in same]
+            others = [next_ for now, next_ in repeat.pairs if now is buffer and next_ not in same]
             if others and repeat.count is None:
                 break  # which of the two it is depends on the data
             if others and repeat.count and repeat.count.trips % 2:
-                slot = others[0]
+                buffer = others[0]
         else:
-            if slot not in found:
-                found[slot] = number
+            if buffer not in found:
+                found[buffer] = number
     return found
 
 
-def _is_read(slot: Slot, repeat: Repeat) -> bool:
-    """Whether iterations read what lies in a slot."""
-    return any(slot in segment.sources for segment in straight_ones(repeat.body))
+def _is_read(buffer: LoopBuffer, repeat: Repeat) -> bool:
+    """Whether iterations read a buffer."""
+    return any(buffer in segment.sources for segment in straight_ones(repeat.body))
 
 
 def shared_bytes(phased: Phased) -> int:

@@ -3,9 +3,9 @@
     while any(p(s)): s = select(p(s), f(s), s)   ->   each row runs while its own p(s) holds
 
 A row whose p no longer holds keeps its state, so p never holds for it again: it may stop. The
-condition may ask besides for what is the same for all rows, as a number of iterations is.
+condition may also depend on what is the same for all rows, such as a number of iterations.
 
-Rows may as well keep their state by a mask that is carried, and goes on only where p does:
+Rows may also keep their state by a carried mask that stays set only where p holds:
 
     while any(p(s)): s, m = select(m, f(s), s), m & p(f(s))   ->   each row runs while its m holds
 
@@ -13,8 +13,8 @@ or by the opposite of one, until they are done:
 
     while not all(d): s, d = select(d, s, f(s)), d | q(f(s))   ->   each row runs until its d holds
 
-Where all that p asks are masks that only fall, it never holds again whatever becomes of the rest: a
-row has to keep only what is read after the loop.
+Where p depends only on masks that are never set again, it never holds again whatever the rest
+becomes: a row has to keep only what is read after the loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.rewrite.region import with_root
 from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, conjuncts, made_of
-from fusionstitch.codegen.while_loops.unchanged_rows import holds_only_with, keeps
+from fusionstitch.codegen.while_loops.unchanged_rows import holds_only_with, preserves
 from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import Op, Shape
 from fusionstitch.hlo.rewrite import splat
@@ -39,12 +39,12 @@ def let_rows_stop(flat: Flat) -> Flat:
     for loop in flat.every:
         found = own_condition(flat, loop)
         if found is not None:
-            roots[loop.condition] = found.asks
+            roots[loop.condition] = found.goes_on
             ops += found.made
     if roots == list(flat.graph.root.operands):
         return flat
-    kept = _needed(ops, roots)
-    graph = with_root(flat.graph.name, kept, roots)
+    live = _needed(ops, roots)
+    graph = with_root(flat.graph.name, live, roots)
     return Flat(graph, flat.inputs, flat.outputs, flat.loops)
 
 
@@ -59,20 +59,21 @@ def _needed(ops: Sequence[Op], roots: Sequence[Op]) -> list[Op]:
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What a row asks: whether `going` holds for it, which the condition asks of all rows by the
-    op `every`, and what it `asks` for all rows besides; `made` are the ops made for that."""
+    """The condition of a row: whether `going` holds for it, which the loop's condition joins over
+    all rows by the op `every`. `goes_on` adds the conditions that are the same for all rows; `made`
+    are the ops made for that."""
 
     going: Op
     every: Op
-    asks: Op
+    goes_on: Op
     made: tuple[Op, ...]
 
 
 def own_condition(flat: Flat, loop: Loop) -> Own | None:
-    """What each row asks, if rows that stop keep what they have."""
+    """The condition of each row, if rows that stop keep what they have."""
     every = conjuncts(flat.root(loop.condition))
-    asked, *others = sorted(every, key=lambda op: _of_each(op) is None)
-    own = going = _of_each(asked)
+    condition, *others = sorted(every, key=lambda op: _of_each(op) is None)
+    own = going = _of_each(condition)
     if own is None:
         return None
     alike = _alike(flat, loop) if others else set()
@@ -85,22 +86,22 @@ def own_condition(flat: Flat, loop: Loop) -> Own | None:
         own = masks[0]
     inside = {flat.parameter(c.inside).id for c in loop.carried if c not in alike}
     changing = {flat.parameter(c.inside).id for c in alike}
-    for other in others:  # all rows must be told the same
+    for other in others:  # it must be the same for all rows
         if other.shape.rank or _reads(other, inside):
             return None
     if _reads(own, changing) or any(flat.graph.users[flat.parameter(c.after).id] for c in alike):
         return None
-    asks, made = own, [going] if going is own and any_of(asked) is None else []
+    goes_on, made = own, [going] if going is own and any_of(condition) is None else []
     for other in others:
         spread = Op("broadcast", own.shape, (other,), {"dimensions": ()}, "both")
-        asks = Op("and", own.shape, (asks, spread), name="goes_on")
-        made += [spread, asks]
-    return Own(own, asked, asks, tuple(made))
+        goes_on = Op("and", own.shape, (goes_on, spread), name="goes_on")
+        made += [spread, goes_on]
+    return Own(own, condition, goes_on, tuple(made))
 
 
 def _of_each(op: Op) -> Op | None:
-    """The mask of which an op asks whether it holds for any element; it may have to be made, where
-    the op asks whether not all have the opposite."""
+    """The mask that an op tests for any element. It may have to be made, where the op tests that
+    not all elements have the opposite."""
     if op.opcode != "not" or not _is_join(op.operands[0], "and", True):
         return any_of(op)
     done = op.operands[0].operands[0]
@@ -116,7 +117,7 @@ def _is_join(op: Op, reducer: str, start: bool) -> bool:
 
 
 def any_of(op: Op) -> Op | None:
-    """The mask of which an op asks whether it holds for any element."""
+    """The mask that an op tests for any element."""
     return op.operands[0] if _is_join(op, "or", False) else None
 
 
@@ -128,23 +129,23 @@ def _is_read(flat: Flat, c: Carried) -> bool:
 def _may_stop(flat: Flat, changes: Sequence[Carried], own: Op) -> bool:
     """Whether a row for which `own` does not hold may stop: it keeps all that is carried, or what
     is read after the loop, and `own` holds for it no more."""
-    if _all_keep(flat, changes, own):
+    if _all_preserved(flat, changes, own):
         return True
     nexts = {flat.parameter(c.inside): flat.root(c.next) for c in changes}
     falls = all(
-        holds_only_with(nexts[one], one) if one in nexts else _all_keep(flat, changes, one)
+        holds_only_with(nexts[one], one) if one in nexts else _all_preserved(flat, changes, one)
         for one in conjuncts(own)
     )
-    return falls and _all_keep(flat, [c for c in changes if _is_read_behind(flat, c)], own)
+    return falls and _all_preserved(flat, [c for c in changes if _is_read_after(flat, c)], own)
 
 
-def _is_read_behind(flat: Flat, c: Carried) -> bool:
+def _is_read_after(flat: Flat, c: Carried) -> bool:
     return bool(flat.graph.users[flat.parameter(c.after).id])
 
 
-def _all_keep(flat: Flat, carried: Sequence[Carried], own: Op) -> bool:
+def _all_preserved(flat: Flat, carried: Sequence[Carried], own: Op) -> bool:
     """Whether a row for which `own` does not hold keeps all that is carried."""
-    return all(keeps(flat, c, own) for c in carried)
+    return all(preserves(flat, c, own) for c in carried)
 
 
 # ---- masks ---------------------------------------------------------------------------------------
@@ -209,10 +210,10 @@ def _alike(flat: Flat, loop: Loop) -> set[Carried]:
     carried = {flat.parameter(c.inside).id: c for c in loop.carried}
     while True:
         others = {i for i, c in carried.items() if c not in found}
-        kept = {c for c in found if not _reads(flat.root(c.next), others)}
-        if kept == found:
+        same = {c for c in found if not _reads(flat.root(c.next), others)}
+        if same == found:
             return found
-        found = kept
+        found = same
 
 
 def _reads(op: Op, parameters: Set[int]) -> bool:

@@ -1,10 +1,10 @@
 """Which axes survive a loop: rows that never meet are dealt to threads, each of which runs all
 iterations of its own (the design's loop scope, form "independent").
 
-Every dim of every op belongs to an axis: dims are of one axis where elements of one follow elements
-of the other, over the back edge too, since what an iteration makes has the axes of what it carries.
-An axis along which any op mixes elements, or picks them, does not survive. What is computed before
-all loops may: each thread can have any element of it.
+Every dim of every op belongs to an axis. Dims are of one axis where elements of one follow elements
+of the other. That includes the back edge, since the next value has the axes of the present one. An
+axis along which any op mixes or picks elements does not survive. What is computed before all loops
+may mix them: each thread can have any element of it.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class Axes:
                 axis = self.find((op.id, d))
                 if n > 1 and axis not in self.mixed:
                     found.setdefault(axis, n)
-        kept = sorted(found, key=lambda axis: -found[axis])[:MOST_AXES]
-        return [(axis, n) for axis, n in found.items() if axis in kept]
+        chosen = sorted(found, key=lambda axis: -found[axis])[:MOST_AXES]
+        return [(axis, n) for axis, n in found.items() if axis in chosen]
 
     def mixers(self, axis: Dim) -> list[Op]:
         """The ops that keep an axis from surviving."""
@@ -176,12 +176,12 @@ class Axes:
         if op.opcode == "dynamic-update-slice":  # it has the dims of what it replaces all of, too
             for d in range(op.shape.rank):
                 self._join((op.operands[0].id, d), (op.id, d))
-        if op.opcode == "gather":  # places that are all alike are read as one
-            places = op.operands[1]
-            rows = [d for d in range(places.shape.rank) if d != op.attrs["index_vector_dim"]]
+        if op.opcode == "gather":  # indices that are all alike are read as one
+            indices = op.operands[1]
+            rows = [d for d in range(indices.shape.rank) if d != op.attrs["index_vector_dim"]]
             own_rows = [d for d in range(op.shape.rank) if d not in op.attrs["offset_dims"]]
             for d, row in zip(own_rows, rows, strict=True):
-                self._join((places.id, row), (op.id, d))
+                self._join((indices.id, row), (op.id, d))
         if is_branching(op):
             found = [g.index.variables for read in reads(op, dims) for g in read.guards]
             cut = [(op.id, own[v]) for variables in found for v in variables if v in own]
@@ -205,8 +205,8 @@ def _before_loops(flat: Flat) -> frozenset[int]:
 
 
 def _along(index: Index) -> set[Var]:
-    """The variables along which a place lies: those that say which integer of an array is one do
-    not count, since a row may have its own place in what each thread has as a whole."""
+    """The variables that an index depends on. Those that only select an integer of an array do not
+    count, since a row may have its own index into what each thread has as a whole."""
     found: set[Var] = set()
     for term, _ in index.terms:
         if isinstance(term, Var):

@@ -1,8 +1,8 @@
 """A flat region in segments: straight ones, each a region of its own, and loops of segments.
 
-What a segment hands on to others lies in slots. A carried value has two of them, `now` and `next`,
-which change places after each iteration; an array of which iterations only replace parts has one.
-Sums and products that an iteration does not change are computed before the loop.
+Segments pass values to each other through buffers. A loop-carried value has two of them, `now` and
+`next`, which are swapped after each iteration. An array of which iterations only replace parts has
+one. Sums and products that are the same in all iterations are computed before the loop.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ _DEAR = (Kind.REDUCTION, Kind.DOT)
 
 
 @dataclass(eq=False)
-class Slot:
-    """Memory for an array. `output` is its number among the outputs of the region, if it must lie
-    there."""
+class LoopBuffer:
+    """Memory for an array. `output` is its number among the region's outputs, if it must be one."""
 
     shape: Shape
     label: str
@@ -45,38 +44,38 @@ class Slot:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Where a value goes: to a slot, or to the part of one that begins at `starts`. It goes `over`
-    what other threads may have written there."""
+    """Where a value is written: to a buffer, or to the part of one that begins at `starts`. `over`:
+    other threads may have written there before."""
 
-    slot: Slot
+    buffer: LoopBuffer
     starts: tuple[Index, ...] | None = None
     over: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Straight:
-    """Ops without a loop. Parameter by parameter, the slot that it is read from (None: the number
-    of an iteration); root by root, where it goes."""
+    """Ops without a loop. `sources` has for each parameter the buffer that it is read from (None:
+    it is an iteration number), `targets` for each root where it is written."""
 
     graph: Graph
-    sources: tuple[Slot | None, ...]
+    sources: tuple[LoopBuffer | None, ...]
     targets: tuple[tuple[Target, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """What lies in `source` is to replace a part of `target`, from `starts` on, where all
-    `conditions` hold: scalars that every thread computes of what lies in slots."""
+    """Copies `source` over a part of `target`, from `starts` on, where all `conditions` hold. These
+    are scalars that every thread computes from values in buffers."""
 
-    source: Slot
-    target: Slot
+    source: LoopBuffer
+    target: LoopBuffer
     starts: tuple[Op, ...]
     conditions: tuple[Op, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """Parts of arrays that are replaced when all threads have read what they read of them."""
+    """Parts of arrays that are replaced once all threads have read what they need of them."""
 
     moves: tuple[Move, ...]
 
@@ -87,21 +86,21 @@ class Moves:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """A loop: its counter, whose variable is `step`, or else its condition; the pairs of slots that
-    change places after each iteration; whether it is `chosen` (None: always), or the slot that
-    says so. Both conditions are made of values that lie in slots."""
+    """A loop: its counter, whose variable is `step`, or else its condition, and the `pairs` of
+    buffers that are swapped after each iteration. `chosen` is the condition under which the loop
+    runs, or the buffer that holds it (None: always). Conditions are computed from buffers."""
 
     count: Counter | None
     step: str
     condition: Op
     body: tuple[Segment, ...]
-    pairs: tuple[tuple[Slot, Slot], ...]
-    chosen: Op | Slot | None = None
+    pairs: tuple[tuple[LoopBuffer, LoopBuffer], ...]
+    chosen: Op | LoopBuffer | None = None
 
     @property
     def blind(self) -> bool:
         """Whether an iteration may write over what no other one read."""
-        read = {slot for segment in straight_ones(self.body) for slot in segment.sources}
+        read = {buffer for segment in straight_ones(self.body) for buffer in segment.sources}
         return any(now not in read for now, _ in self.pairs)
 
 
@@ -110,23 +109,23 @@ Segment = Straight | Repeat | Moves
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The segments in their order; the slots of values that lie in one, and the constants that
-    counters end as, by op id; the outputs, each by its number, that are what a slot holds in the
-    end."""
+    """The segments in order. `buffers` has the buffer of each value that lies in one, by op id;
+    `constants` the final values of counters, by op id. `results` has, by output number, the
+    buffers whose final contents are outputs."""
 
     flat: Flat
     segments: tuple[Segment, ...]
-    slots: dict[int, Slot]
+    buffers: dict[int, LoopBuffer]
     constants: dict[int, Op]
-    handed_on: dict[int, Slot]
+    results: dict[int, LoopBuffer]
     #: the blocks that have rows of their own, if rows are dealt to blocks
     dealt: Dealt | None = None
 
-    def read_for(self, scalars: Iterable[Op]) -> set[Slot]:
-        """The slots that threads read to know scalars."""
+    def read_for(self, scalars: Iterable[Op]) -> set[LoopBuffer]:
+        """The buffers that threads read to compute scalars."""
         scalars = list(scalars)
         ops = [o for op in (*scalars, *made_of(scalars)) for o in (op, *op.operands)]
-        return {self.slots[o.id] for o in ops if o.id in self.slots}
+        return {self.buffers[o.id] for o in ops if o.id in self.buffers}
 
 
 def straight_ones(segments: Iterable[Segment]) -> Iterator[Straight]:
@@ -152,45 +151,45 @@ def program(flat: Flat, dealt: Dealt | None = None, *, table: float) -> Program:
     return replace(_Cutter(flat, table).program(), dealt=dealt)
 
 
-def copied_to_outputs(name: str, handed_on: Mapping[int, Slot]) -> Straight:
-    """A segment that copies what lies in slots to outputs."""
-    slots = list(dict.fromkeys(handed_on.values()))
+def copied_to_outputs(name: str, results: Mapping[int, LoopBuffer]) -> Straight:
+    """A segment that copies buffers to outputs."""
+    buffers = list(dict.fromkeys(results.values()))
     read = [
-        Op("parameter", slot.shape, attrs={"index": n}, name=slot.label)
-        for n, slot in enumerate(slots)
+        Op("parameter", buffer.shape, attrs={"index": n}, name=buffer.label)
+        for n, buffer in enumerate(buffers)
     ]
     made = [Op("copy", op.shape, (op,), name=op.name) for op in read]
     targets = [
-        tuple(Target(Slot(slot.shape, slot.label, number)) for number in numbers)
-        for slot in slots
-        if (numbers := [n for n, one in handed_on.items() if one is slot])
+        tuple(Target(LoopBuffer(buffer.shape, buffer.label, number)) for number in numbers)
+        for buffer in buffers
+        if (numbers := [n for n, one in results.items() if one is buffer])
     ]
-    return Straight(with_root(name, [*read, *made], made), tuple(slots), tuple(targets))
+    return Straight(with_root(name, [*read, *made], made), tuple(buffers), tuple(targets))
 
 
 class _Cutter:
     def __init__(self, flat: Flat, table: float):
         self.flat, self.steps = with_counters(flat)
         self.table = table
-        #: the slots of values that lie in one, by op id, and the constants that counters end as
-        self.slots: dict[int, Slot] = {}
+        #: the buffers of values that lie in one, by op id, and the final values of counters
+        self.buffers: dict[int, LoopBuffer] = {}
         self.constants: dict[int, Op] = {}
 
     def program(self) -> Program:
         flat = self.flat
         for number in range(flat.inputs):
             op = flat.parameter(number)
-            self.slots[op.id] = Slot(op.shape, op.name or "input")
+            self.buffers[op.id] = LoopBuffer(op.shape, op.name or "input")
         results = dict(enumerate(flat.graph.root.operands[: flat.outputs]))
         ends = {flat.parameter(c.after).id for loop in flat.loops for c in self.states(loop)}
         computed = [
-            (op, Target(Slot(op.shape, _label(op), output=number)))
+            (op, Target(LoopBuffer(op.shape, _label(op), output=number)))
             for number, op in results.items()
             if op.id not in ends
         ]
         segments = self.sequence(flat.loops, computed)
-        handed_on = {number: self.slots[op.id] for number, op in results.items() if op.id in ends}
-        return Program(flat, tuple(segments), self.slots, self.constants, handed_on)
+        outputs = {number: self.buffers[op.id] for number, op in results.items() if op.id in ends}
+        return Program(flat, tuple(segments), self.buffers, self.constants, outputs)
 
     def sequence(
         self, loops: Sequence[Loop], results: Sequence[tuple[Op, Target]]
@@ -217,22 +216,22 @@ class _Cutter:
         """The segment that gives results, and what `later` ones would compute again."""
         members = {op.id for op in self.members(op for op, _ in results)}
         again = {op.id: op for ops in later for op in self.members(ops) if op.id in members}
-        kept = [op for op in again.values() if kind_of(op.opcode) in _DEAR]
-        slots = {op.id: Slot(op.shape, _label(op)) for op in kept}
-        wanted = [*results, *((op, Target(slots[op.id])) for op in kept)]
-        if wanted:
-            yield self.region(wanted)
-        self.slots |= slots
+        costly = [op for op in again.values() if kind_of(op.opcode) in _DEAR]
+        buffers = {op.id: LoopBuffer(op.shape, _label(op)) for op in costly}
+        values = [*results, *((op, Target(buffers[op.id])) for op in costly)]
+        if values:
+            yield self.region(values)
+        self.buffers |= buffers
 
     def members(self, roots: Iterable[Op]) -> list[Op]:
-        """The ops that roots are made of, back to what lies in slots."""
-        return made_of(roots, self.slots)
+        """The ops that roots are computed by, back to values in buffers."""
+        return made_of(roots, self.buffers)
 
     def region(self, results: Sequence[tuple[Op, Target]]) -> Straight:
         """A graph of its own that gives results."""
         ops: list[Op] = []
         copies: dict[int, Op] = {}
-        sources: list[Slot | None] = []
+        sources: list[LoopBuffer | None] = []
         for op in self.members(op for op, _ in results):
             for operand in op.operands:
                 self.copied(operand, ops, copies, sources)
@@ -252,9 +251,9 @@ class _Cutter:
         return Straight(graph, tuple(sources), tuple(tuple(targets[i]) for i in roots))
 
     def copied(
-        self, op: Op, ops: list[Op], copies: dict[int, Op], sources: list[Slot | None]
+        self, op: Op, ops: list[Op], copies: dict[int, Op], sources: list[LoopBuffer | None]
     ) -> Op:
-        """A copy of an op in a segment's graph: a parameter if it lies in a slot."""
+        """A copy of an op in a segment's graph: a parameter if its value is in a buffer."""
         if op.id in copies:
             return copies[op.id]
         if op.id in self.constants:
@@ -263,7 +262,7 @@ class _Cutter:
             index, counts = {"index": len(sources)}, annotations_of(op).counts
             new = Op("parameter", op.shape, attrs=index, name=_label(op), source=op.source)
             copy = annotated(new, counts=counts)
-            sources.append(self.slots[op.id] if counts is None else None)
+            sources.append(self.buffers[op.id] if counts is None else None)
         copies[op.id] = copy
         ops.append(copy)
         return copy
@@ -282,13 +281,13 @@ class _Cutter:
             self.end(count)
         begun: list[tuple[Op, Target]] = []
         ended: list[tuple[Op, Target]] = []
-        pairs: list[tuple[Slot, Slot]] = []
-        slots: dict[int, Slot] = {}
+        pairs: list[tuple[LoopBuffer, LoopBuffer]] = []
+        buffers: dict[int, LoopBuffer] = {}
         moves: list[Move] = []
         for c in self.states(loop):
             inside, first = flat.parameter(c.inside), flat.root(c.first)
-            now = Slot(inside.shape, _label(inside))
-            slots |= {inside.id: now, flat.parameter(c.after).id: now}
+            now = LoopBuffer(inside.shape, _label(inside))
+            buffers |= {inside.id: now, flat.parameter(c.after).id: now}
             part = self.part(c)
             if part is not None:
                 update, starts = part
@@ -301,35 +300,37 @@ class _Cutter:
             begun.append((first, Target(now)))
             if parts := self.replaced(c):
                 for one in parts:
-                    source = Slot(one.value.shape, _label(one.value))
+                    source = LoopBuffer(one.value.shape, _label(one.value))
                     ended.append((one.value, Target(source)))
                     moves.append(Move(source, now, one.starts, one.conditions))
                 continue
-            next_ = Slot(inside.shape, _label(inside))
+            next_ = LoopBuffer(inside.shape, _label(inside))
             ended.append((flat.root(c.next), Target(next_)))
             pairs.append((now, next_))
-        chosen: Op | Slot | None = None if loop.chosen is None else flat.root(loop.chosen)
-        if isinstance(chosen, Op) and not is_simple(chosen, self.slots):
-            asked, chosen = chosen, Slot(chosen.shape, "chosen")
-            begun.append((asked, Target(chosen)))
+        chosen: Op | LoopBuffer | None = None if loop.chosen is None else flat.root(loop.chosen)
+        if isinstance(chosen, Op) and not is_simple(chosen, self.buffers):
+            condition, chosen = chosen, LoopBuffer(chosen.shape, "chosen")
+            begun.append((condition, Target(chosen)))
         for op in self.invariants(loop, [op for op, _ in ended]):
-            slots[op.id] = Slot(op.shape, _label(op))
-            begun.append((op, Target(slots[op.id])))
+            buffers[op.id] = LoopBuffer(op.shape, _label(op))
+            begun.append((op, Target(buffers[op.id])))
         yield from self.straight(begun, later)
-        self.slots |= slots
+        self.buffers |= buffers
         scalars = {s.id: s for move in moves for s in (*move.starts, *move.conditions)}
-        places = {i: Slot(op.shape, _label(op)) for i, op in scalars.items() if not self.simple(op)}
-        ended += [(scalars[i], Target(slot)) for i, slot in places.items()]
+        new = {
+            i: LoopBuffer(op.shape, _label(op)) for i, op in scalars.items() if not self.simple(op)
+        }
+        ended += [(scalars[i], Target(buffer)) for i, buffer in new.items()]
         body = tuple(self.sequence(loop.inner, ended))
         if moves:
-            self.slots |= places
+            self.buffers |= new
             body = (*body, Moves(tuple(moves)))
         if body:  # without one it only counts
             yield Repeat(count, step, flat.root(loop.condition), body, tuple(pairs), chosen)
 
     def simple(self, op: Op) -> bool:
         """Whether every thread can compute a scalar after what an iteration computes."""
-        return op.id in self.slots or is_simple(op, self.slots)
+        return op.id in self.buffers or is_simple(op, self.buffers)
 
     def replaced(self, c: Carried) -> tuple[Update, ...]:
         """The parts of a large carried array that an iteration replaces after all that it reads of
@@ -354,7 +355,7 @@ class _Cutter:
         self.constants[after.id] = Op("constant", after.shape, attrs={"value": last})
 
     def part(self, c: Carried) -> tuple[Update, tuple[Index, ...]] | None:
-        """The one part of a carried array that an iteration replaces, at a place that counters
+        """The one part of a carried array that an iteration replaces, at an index that counters
         decide, if nothing else reads the array in the loop."""
         flat, inside = self.flat, self.flat.parameter(c.inside)
         found = updates(flat, c)
@@ -377,8 +378,8 @@ class _Cutter:
         changing |= {flat.parameter(c.after).id for c in inner}
         made = [flat.root(number) for c in inner for number in (c.first, c.next)]
         made += [op for one in loop.inner for op in self.choices(one)]
-        wanted = [*roots, *made]
-        members = self.members(wanted)
+        values = [*roots, *made]
+        members = self.members(values)
         for op in members:
             if any(o.id in changing for o in op.operands):
                 changing.add(op.id)
@@ -386,8 +387,8 @@ class _Cutter:
             op
             for op in members
             if op.id not in changing
-            and any(kind_of(o.opcode) in _DEAR for o in made_of([op]) if o.id not in self.slots)
-            and (op in wanted or any(u.id in changing for u in flat.graph.users[op.id]))
+            and any(kind_of(o.opcode) in _DEAR for o in made_of([op]) if o.id not in self.buffers)
+            and (op in values or any(u.id in changing for u in flat.graph.users[op.id]))
         ]
 
 

@@ -1,13 +1,13 @@
 """Sizes of blocks that are compared for a loop.
 
-Blocks that run loops alone have as many threads by default as an iteration keeps busy, if these
-have registers for what all iterations read. The more threads, the longer they wait for each other,
-and the fewer, the longer each works: a half and a quarter are tried.
+By default, blocks that run loops alone have as many threads as an iteration keeps busy, if these
+have registers for what all iterations read. More threads wait longer for each other, fewer threads
+each work longer: a half and a quarter are tried.
 
-A kernel has as many blocks by default as hide each other's loads. In a loop all of them wait for
-each other in every iteration, and the more there are, the longer: a barrier takes 2 us of four
-blocks on each multiprocessor, 1 us of one (`costmodel/profiles/h200.json`). So fewer and larger
-ones may be faster.
+By default a kernel has as many blocks as hide each other's loads. In a loop all of them wait for
+each other in every iteration, and longer the more there are: a barrier takes 2 us of four blocks on
+each multiprocessor, 1 us of one (`costmodel/profiles/h200.json`). So fewer and larger ones may be
+faster.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from fusionstitch.hlo.errors import CodegenError
 #: Factors on the threads of blocks that work alone: twice as many were 1.33 and more times slower
 #: where the model took them.
 FACTORS = (Fraction(1, 4), Fraction(1, 2))
-#: What one of another size takes at most beside the default. 70 loops in blocks that were chosen so
-#: took 0.934 times as long as in the default ones, at 1.0 0.930 and at 0.93 0.944, at worst 1.22,
-#: 1.24 and 1.11 (`python -m benchmarks.loops.by_form FOLDER JOBS threads`).
+#: A size is chosen if it takes at most this share of the default's time. 70 loops in blocks that
+#: were chosen so took 0.934 times as long as in the default ones, with 1.0 instead 0.930 and with
+#: 0.93 0.944. The worst were 1.22, 1.24 and 1.11 (`python -m benchmarks.loops.by_form FOLDER JOBS
+#: threads`).
 WORTH = 0.97
 #: Grid points of a tile as a factor, at most.
 MOST_TILE = 16.0
-#: How often the fastest one so far is gone on from, and what a step has to take at most of before.
+#: The most steps from the fastest one so far, and the largest share of the time before at which a
+#: step counts.
 STEPS, STEP_WORTH = 4, 0.98
 
 

@@ -10,7 +10,7 @@ from fusionstitch.codegen.assembly import Written
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.types import INT
-from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, kept_elements
+from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, invariant_elements
 from fusionstitch.codegen.while_loops.in_rows import InRows
 from fusionstitch.codegen.while_loops.lower import Locations, Lowering
 from fusionstitch.codegen.while_loops.partial_updates import updates
@@ -36,8 +36,8 @@ NOWHERE = Source()
 
 @dataclass(frozen=True)
 class Element:
-    """One of the values that a loop carries: its number in the loop's tuple (None: the kernel's
-    own), its type, what it is for the loop, where it lives, and the line that makes the next."""
+    """A loop-carried value: its number in the loop's tuple (None: the kernel's own), its type, its
+    role in the loop, where it is stored, and the source line of its next value."""
 
     number: int | None
     shape: str
@@ -47,13 +47,13 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Told:
+class LoopSummary:
     """A loop of a kernel: its iterations (None: the data decides), what it carries, and the loops
     in it."""
 
     iterations: int | None
     elements: tuple[Element, ...]
-    inner: tuple[Told, ...] = ()
+    inner: tuple[LoopSummary, ...] = ()
 
     def __repr__(self) -> str:
         many = "?" if self.iterations is None else self.iterations
@@ -69,7 +69,7 @@ class Loops:
     axes: tuple[int, ...]
     workers: str
     iteration_us: float
-    loops: tuple[Told, ...]
+    loops: tuple[LoopSummary, ...]
 
     def __repr__(self) -> str:
         return brief(f"Loops: {count(self.loops, 'loop')} in the form {self.form}, {self.workers}")
@@ -90,10 +90,10 @@ def facts(
 def summary_of(region: Graph, form: InRows | Phased, written: Written, us: float) -> Loops:
     """What became of the loops of a region, which take `us` microseconds together."""
     flat = form.flat
-    places = _InRegisters(form) if isinstance(form, InRows) else _InSlots(form, written)
+    storage = _InRegisters(form) if isinstance(form, InRows) else _InBuffers(form, written)
     in_hlo = list(loops_of(region))
     pairs = zip(flat.loops, in_hlo, strict=True)
-    loops = tuple(_told(flat, loop, op, places) for loop, op in pairs)
+    loops = tuple(_summary_of(flat, loop, op, storage) for loop, op in pairs)
     iterations = sum(trips_of(flat, loop) for loop in flat.loops)
     us /= max(1, iterations)
     if isinstance(form, InRows):
@@ -122,18 +122,18 @@ class _InRegisters:
         return WHERE[Memory.REGISTER]
 
 
-class _InSlots:
+class _InBuffers:
     """Where threads that work together keep what loops carry."""
 
     def __init__(self, form: Phased, written: Written):
-        self.form, self.names = form, written.slots
+        self.form, self.names = form, written.buffer_names
         self.memories = {one.name: one.memory for one in written.lowered.buffers}
         outputs = [one.name for one in written.lowered.buffers if one.memory is Memory.OUTPUT]
         self.outputs = {name: number for number, name in enumerate(outputs)}
 
     def of(self, c: Carried) -> str:
-        slot = self.form.program.slots.get(self.form.flat.parameter(c.inside).id)
-        name = None if slot is None else self.names.get(self.form.same.get(slot, slot))
+        buffer = self.form.program.buffers.get(self.form.flat.parameter(c.inside).id)
+        name = None if buffer is None else self.names.get(self.form.same.get(buffer, buffer))
         if name is None:
             return VARIABLE
         if name in self.outputs:
@@ -141,14 +141,14 @@ class _InSlots:
         return WHERE[self.memories.get(name, Memory.SHARED)]
 
 
-def _told(flat: Flat, loop: Loop, op: Op, places: _InRegisters | _InSlots) -> Told:
+def _summary_of(flat: Flat, loop: Loop, op: Op, storage: _InRegisters | _InBuffers) -> LoopSummary:
     body = op.called[1]
     shapes = op.shape.elements or (op.shape,)
-    kept = kept_elements(body)
-    numbers = [number for number in range(len(shapes)) if number not in kept]
+    invariant = invariant_elements(body)
+    numbers = [number for number in range(len(shapes)) if number not in invariant]
     elements = [
         Element(number, str(shapes[number]), _invariant(body, number), WHERE[Memory.INPUT])
-        for number in kept
+        for number in invariant
     ]
     count = counter(flat, loop)
     for at, c in enumerate(loop.carried):
@@ -160,13 +160,13 @@ def _told(flat: Flat, loop: Loop, op: Op, places: _InRegisters | _InSlots) -> To
             elements.append(Element(number, shape, "counter", VARIABLE, made.source))
         else:
             role = "condition" if number is None else _role(flat, c)
-            elements.append(Element(number, shape, role, places.of(c), made.source))
+            elements.append(Element(number, shape, role, storage.of(c), made.source))
     elements.sort(key=lambda one: (one.number is None, one.number))
     inner = zip(loop.inner, loops_of(body), strict=True)
-    return Told(
+    return LoopSummary(
         count.trips if count else None,
         tuple(elements),
-        tuple(_told(flat, one, inside, places) for one, inside in inner),
+        tuple(_summary_of(flat, one, inside, storage) for one, inside in inner),
     )
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.schedule.tuning import power_of_two
 from fusionstitch.codegen.while_loops.segments import (
+    LoopBuffer,
     Program,
-    Slot,
     Straight,
     repeats,
     straight_ones,
@@ -53,20 +53,20 @@ def free_registers(threads: int, device: Device) -> int:
     return min(device.registers.most, device.registers_per_sm // threads) - WORKING
 
 
-def threads_alone(cut: Program, device: Device, asked: int | None = None) -> Threads:
-    """The threads of blocks that have nothing to do with each other, or of the only one; as many as
-    are `asked` for. Raises CodegenError for what blocks cannot have.
+def threads_alone(cut: Program, device: Device, requested: int | None = None) -> Threads:
+    """The threads of blocks that work independently, or of the only block: `requested` ones if that
+    is given. Raises CodegenError for a number that blocks cannot have.
 
     Fewer threads can hold more: each needs some registers to compute with. Blocks that run at once
     take less time than one after the other, as they mostly wait.
     """
-    if asked is not None and asked not in SIZES:
+    if requested is not None and requested not in SIZES:
         known = ", ".join(map(str, SIZES))
-        raise CodegenError(f"Blocks of loops have {known} threads, not {asked}.")
-    most = asked or _most_threads(cut, device)
-    sizes = (most,) if asked else (most, most // 2, most // 4)
-    wanted = min(MOST_RESIDENT, math.ceil(cut.dealt.blocks / device.sm_count) if cut.dealt else 1)
-    for resident in range(wanted, 0, -1):
+        raise CodegenError(f"Blocks of loops have {known} threads, not {requested}.")
+    most = requested or _most_threads(cut, device)
+    sizes = (most,) if requested else (most, most // 2, most // 4)
+    blocks = math.ceil(cut.dealt.blocks / device.sm_count) if cut.dealt else 1
+    for resident in range(min(MOST_RESIDENT, blocks), 0, -1):
         if (found := _holding(cut, device, sizes, resident)) is not None:
             return found
     return Threads(most, 1, free_registers(most, device))
@@ -93,25 +93,25 @@ def _holding(
     that do."""
     read = PADDED * sum(read_again(cut).values()) / blocks
     for block in sizes:
-        room = free_registers(block * resident, device)
-        if block >= min(sizes[0], FEW_THREADS) and read <= 4 * block * room:
-            return Threads(block, resident, room, holds=True)
+        registers = free_registers(block * resident, device)
+        if block >= min(sizes[0], FEW_THREADS) and read <= 4 * block * registers:
+            return Threads(block, resident, registers, holds=True)
     return None
 
 
-def read_again(cut: Program) -> Mapping[Slot, int]:
+def read_again(cut: Program) -> Mapping[LoopBuffer, int]:
     """The arrays that all iterations read, as they are and as a whole, and their bytes."""
-    found: dict[Slot, int] = {}
+    found: dict[LoopBuffer, int] = {}
     for repeat in repeats(cut.segments):
         inside = list(straight_ones(repeat.body))
-        written = {slot for pair in repeat.pairs for slot in pair}
-        written |= {t.slot for segment in inside for targets in segment.targets for t in targets}
+        written = {buffer for pair in repeat.pairs for buffer in pair}
+        written |= {t.buffer for segment in inside for targets in segment.targets for t in targets}
         for segment in inside:
             read = dict(zip(segment.graph.parameters, segment.sources, strict=True))
             for p in read_as_they_are(segment):
-                slot = read[p]
-                if slot and slot not in written:
-                    found[slot] = p.shape.bytes
+                buffer = read[p]
+                if buffer and buffer not in written:
+                    found[buffer] = p.shape.bytes
     return found
 
 

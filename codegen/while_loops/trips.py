@@ -22,11 +22,11 @@ class Counter(Count):
 
 
 def counter(flat: Flat, loop: Loop) -> Counter | None:
-    """The counter of a loop, None where the program does not say how often it runs. Of several that
-    the condition asks, the one that ends it."""
-    asked = conjuncts(flat.root(loop.condition))
-    found = [one for condition in asked if (one := _counted(flat, loop, condition))]
-    return min(found, key=lambda one: one.trips) if len(found) == len(asked) else None
+    """The counter of a loop, None where the number of iterations is not known. Of several in the
+    condition, the one that ends the loop."""
+    conditions = conjuncts(flat.root(loop.condition))
+    found = [one for condition in conditions if (one := _counted(flat, loop, condition))]
+    return min(found, key=lambda one: one.trips) if len(found) == len(conditions) else None
 
 
 def _counted(flat: Flat, loop: Loop, condition: Op) -> Counter | None:
@@ -44,16 +44,16 @@ def with_counters(flat: Flat) -> tuple[Flat, dict[Loop, str]]:
     """The region whose counters are annotated with the numbers of iterations that they are, and
     the variables that count these, by loop."""
     steps: dict[Loop, str] = {}
-    places: dict[int, Index] = {}
+    numbers: dict[int, Index] = {}
     for loop in flat.every:
         if count := counter(flat, loop):
             steps[loop] = f"turn_{len(steps)}" if steps else "turn"
-            place = variable(steps[loop], max(1, count.trips)) * count.step + count.start
-            places[count.carried.inside] = place
+            number = variable(steps[loop], max(1, count.trips)) * count.step + count.start
+            numbers[count.carried.inside] = number
 
     def counting(op: Op) -> list[Op] | None:
-        place = places.get(op.attrs["index"]) if op.opcode == "parameter" else None
-        return None if place is None else [annotated(op, counts=place)]
+        number = numbers.get(op.attrs["index"]) if op.opcode == "parameter" else None
+        return None if number is None else [annotated(op, counts=number)]
 
     return replace(flat, graph=rewrite(flat.graph, counting)), steps
 

@@ -1,4 +1,4 @@
-"""Whether rows keep what they have of a carried value where a mask does not hold for them.
+"""Whether rows for which a mask does not hold keep their part of a carried value.
 
 select(mask, new, old)                                old
 n + convert(mask)                                     n
@@ -19,21 +19,21 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 MOST_STEPS, DEEPEST = 256, 16
 
 
-def keeps(flat: Flat, carried: Carried, own: Op) -> bool:
-    """Whether a row for which `own` does not hold keeps what it has of a carried value."""
+def preserves(flat: Flat, carried: Carried, own: Op) -> bool:
+    """Whether a row for which `own` does not hold keeps its part of a carried value."""
     after, inside = flat.root(carried.next), flat.parameter(carried.inside)
-    if inside in (asked := conjuncts(own)) and holds_only_with(after, inside):
-        others = [one for one in asked if one is not inside]  # where it holds, one of them does not
-        return all(keeps(flat, carried, one) for one in others)
+    if inside in (parts := conjuncts(own)) and holds_only_with(after, inside):
+        others = [one for one in parts if one is not inside]  # where it holds, one of them does not
+        return all(preserves(flat, carried, one) for one in others)
     without = _Without(own)
-    if without.is_said(inside, True) and without.is_said(after, True):
+    if without.is_known(inside, True) and without.is_known(after, True):
         return True
-    return _adds_nothing(after, inside, own) or _Kept(flat, without, inside).by(after)
+    return _adds_nothing(after, inside, own) or _Preserved(flat, without, inside).by(after)
 
 
 def holds_only_with(op: Op, mask: Op) -> bool:
     """Whether `op` holds only for elements for which the mask does."""
-    return _Without(mask).is_said(op, False)
+    return _Without(mask).is_known(op, False)
 
 
 class _Without:
@@ -45,13 +45,13 @@ class _Without:
         self.parts = list(map(_Without, conjuncts(mask))) if mask.opcode == "and" else []
         self.known: dict[tuple[Op, bool], bool] = {}
 
-    def is_said(self, op: Op, value: bool, depth: int = DEEPEST) -> bool:
+    def is_known(self, op: Op, value: bool, depth: int = DEEPEST) -> bool:
         """Whether `op` is known to be `value` there."""
         if (op, value) not in self.known:
-            self.known[op, value] = self._is_said(op, value, depth)
+            self.known[op, value] = self._is_known(op, value, depth)
         return self.known[op, value]
 
-    def _is_said(self, op: Op, value: bool, depth: int) -> bool:
+    def _is_known(self, op: Op, value: bool, depth: int) -> bool:
         constant, mask = splat(op), self.mask
         if constant is not None:
             return bool(constant) is value
@@ -62,24 +62,24 @@ class _Without:
         if not depth:
             return False
         if op.opcode == "not":
-            return self.is_said(op.operands[0], not value, depth - 1)
+            return self.is_known(op.operands[0], not value, depth - 1)
         if value and self.parts:
-            return all(part.is_said(op, True, depth) for part in self.parts)
+            return all(part.is_known(op, True, depth) for part in self.parts)
         if not value and op.opcode == "and" and {*conjuncts(mask)} <= {*conjuncts(op)}:
             return True
         alike = [o for o in op.operands if o.shape == mask.shape]
-        said = (self.is_said(o, value, depth - 1) for o in alike)
+        known = (self.is_known(o, value, depth - 1) for o in alike)
         if op.opcode == ("or" if value else "and"):
-            return any(said)
+            return any(known)
         if op.opcode == ("and" if value else "or"):
-            return all(said)
+            return all(known)
         if op.opcode != "select" or len(alike) != 3:
             return False
         which, yes, no = alike
         may = [
-            o for o, when in ((yes, False), (no, True)) if not self.is_said(which, when, depth - 1)
+            o for o, when in ((yes, False), (no, True)) if not self.is_known(which, when, depth - 1)
         ]
-        return all(self.is_said(o, value, depth - 1) for o in may)
+        return all(self.is_known(o, value, depth - 1) for o in may)
 
 
 def _adds_nothing(after: Op, inside: Op, own: Op) -> bool:
@@ -96,53 +96,54 @@ def _of_rows(which: Op, own: Op) -> Op:
     return which
 
 
-class _Kept:
+class _Preserved:
     """Follows elements of what an iteration makes back to those that it was given as `inside`, for
     rows for which the mask of `without` does not hold."""
 
     def __init__(self, flat: Flat, without: _Without, inside: Op):
         self.flat, self.without, self.inside = flat, without, inside
         self.own = without.mask
-        self.place = tuple(variable(f"d{d}", n) for d, n in enumerate(inside.dims))
+        self.element = tuple(variable(f"d{d}", n) for d, n in enumerate(inside.dims))
         self.steps = MOST_STEPS
 
     def by(self, after: Op) -> bool:
-        return after.dims == self.inside.dims and self.is_kept(after, self.place, {})
+        return after.dims == self.inside.dims and self.is_preserved(after, self.element, {})
 
-    def is_kept(self, op: Op, index: Indices, same: dict[int, Index]) -> bool:
-        """Whether element `index` of `op` is what the row has at its place. `same` says of which
-        dims the place is known to be one that the data decides."""
+    def is_preserved(self, op: Op, index: Indices, same: dict[int, Index]) -> bool:
+        """Whether element `index` of `op` is what the row has at the same index. `same` has, by
+        dim, indices decided by the data that are known to be equal to the row's own."""
         self.steps -= 1
         if self.steps < 0:
             return False
         if op is self.inside:
-            pairs = enumerate(zip(index, self.place, strict=True))
+            pairs = enumerate(zip(index, self.element, strict=True))
             return all(at == own or same.get(d) == at for d, (at, own) in pairs)
         if op.opcode == "parameter":
-            return index == self.place and self.is_kept_by_a_loop(op)
+            return index == self.element and self.is_preserved_by_loop(op)
         if op.opcode == "select":
-            return self.is_kept_by_both(op, index, same)
+            return self.is_preserved_by_both(op, index, same)
         if kind_of(op.opcode) is not Kind.MOVEMENT or is_branching(op):
             return False
         [read] = reads(op, index)
-        return self.is_kept(op.operands[read.operand], read.index, same)
+        return self.is_preserved(op.operands[read.operand], read.index, same)
 
-    def is_kept_by_both(self, op: Op, index: Indices, same: dict[int, Index]) -> bool:
+    def is_preserved_by_both(self, op: Op, index: Indices, same: dict[int, Index]) -> bool:
         which, yes, no = op.operands
         rows = self.own.shape.rank
-        if index[:rows] == self.place[:rows]:
-            asked = _of_rows(which, self.own)
-            for value, kept in ((False, no), (True, yes)):
-                if self.without.is_said(asked, value):
-                    return self.is_kept(kept, index, same)
+        if index[:rows] == self.element[:rows]:
+            of_rows = _of_rows(which, self.own)
+            for value, branch in ((False, no), (True, yes)):
+                if self.without.is_known(of_rows, value):
+                    return self.is_preserved(branch, index, same)
         if which.opcode == "not":
             which, yes, no = which.operands[0], no, yes
-        if not self.is_kept(no, index, same):
+        if not self.is_preserved(no, index, same):
             return False
-        return self.is_kept(yes, index, {**same, **self.equal(which, index)})
+        return self.is_preserved(yes, index, {**same, **self.equal(which, index)})
 
     def equal(self, which: Op, index: Indices) -> dict[int, Index]:
-        """Where a comparison holds, the dim of the place that is what an integer says."""
+        """The dims whose index equals an integer of the data where a comparison holds, with that
+        index."""
         if which.opcode != "compare" or which.attrs["direction"] != "EQ":
             return {}
         count, other = which.operands
@@ -153,16 +154,16 @@ class _Kept:
         at = index[count.attrs["dimension"]]
         return {
             d: position(other, index, n)
-            for d, (own, n) in enumerate(zip(self.place, self.inside.dims, strict=True))
+            for d, (own, n) in enumerate(zip(self.element, self.inside.dims, strict=True))
             if at == own
         }
 
-    def is_kept_by_a_loop(self, after: Op) -> bool:
-        """Whether what a loop in the loop gives is what the row has: it began with that, and each
-        iteration keeps it."""
+    def is_preserved_by_loop(self, after: Op) -> bool:
+        """Whether an inner loop returns what the row has: it started from that, and each iteration
+        preserves it."""
         for loop in self.flat.every:
             for c in loop.carried:
                 if self.flat.parameter(c.after) is after:
-                    begun = self.is_kept(self.flat.root(c.first), self.place, {})
-                    return begun and keeps(self.flat, c, self.own)
+                    begun = self.is_preserved(self.flat.root(c.first), self.element, {})
+                    return begun and preserves(self.flat, c, self.own)
         return False

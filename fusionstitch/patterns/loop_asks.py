@@ -20,21 +20,21 @@ from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.rewrite.region import rebuilt, region, with_root
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.watch import NOBODY
-from fusionstitch.codegen.while_loops.flat import Flat, flatten, kept_elements
+from fusionstitch.codegen.while_loops.flat import Flat, flatten, invariant_elements
 from fusionstitch.codegen.while_loops.in_rows import in_rows
 from fusionstitch.codegen.while_loops.ragged import any_of, own_condition
-from fusionstitch.codegen.while_loops.unchanged_rows import holds_only_with, keeps
+from fusionstitch.codegen.while_loops.unchanged_rows import holds_only_with, preserves
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.hlo.asking import Asked
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.extract import instruction_of
 from fusionstitch.hlo.graph import Graph, Module, Op, inside
+from fusionstitch.hlo.row_queries import RowQuery
 from fusionstitch.hlo.simplify import simplify_module
 from fusionstitch.patterns.open_loops import editable_loops
 from fusionstitch.patterns.pattern import Pattern, loop_bits
 
 
-def loop_asks(module: Module, device: Device) -> list[Asked]:
+def loop_asks(module: Module, device: Device) -> list[RowQuery]:
     """The loops whose rows stop on their own once they are told."""
     if not any(any_of(op) for _, loop in editable_loops(module) for op in loop.called[1]):
         return []
@@ -48,7 +48,7 @@ def loop_asks(module: Module, device: Device) -> list[Asked]:
     return [one for one in found if one is not None and _is_as_written(one, written)]
 
 
-def _is_as_written(one: Asked, written: Mapping[int | None, Op]) -> bool:
+def _is_as_written(one: RowQuery, written: Mapping[int | None, Op]) -> bool:
     """Whether what the condition asks of rows has the form of the mask in the module, too."""
     return written[one.ends].operands[0].shape == one.loop.shape.elements[one.mask]
 
@@ -65,7 +65,7 @@ def flat_loop(graph: Graph, loop: Op, settings: Settings, unread: Collection[Op]
     return replace(flat, graph=rewritten(flat.graph, settings, None, NOBODY))
 
 
-def _asked(graph: Graph, loop: Op, device: Device) -> Asked | None:
+def _asked(graph: Graph, loop: Op, device: Device) -> RowQuery | None:
     settings = Settings(device, CodegenOptions())
     try:
         return _told(graph, loop, flat_loop(graph, loop, settings), settings)
@@ -73,11 +73,11 @@ def _asked(graph: Graph, loop: Op, device: Device) -> Asked | None:
         return None
 
 
-def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> Asked | None:
+def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> RowQuery | None:
     """What the loop asks, if a count can tell it: of one mask that is carried and only falls, which
     rows that stop keep, and if that is all that keeps rows from running on their own."""
     condition, body = loop.called
-    [whole], kept = flat.loops, kept_elements(body)
+    [whole], kept = flat.loops, invariant_elements(body)
     numbers = [n for n in range(len(loop.shape.elements)) if n not in kept]
     inside = [flat.parameter(c.inside) for c in whole.carried]
     elements = dict(zip(inside, numbers, strict=True))
@@ -89,7 +89,7 @@ def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> Asked | Non
     [mask] = masks
     carried = whole.carried[inside.index(mask)]
     falls = holds_only_with(flat.root(carried.next), mask)
-    if own.going.shape != mask.shape or not (falls and keeps(flat, carried, own.going)):
+    if own.going.shape != mask.shape or not (falls and preserves(flat, carried, own.going)):
         return None
     told = in_rows(_with(flat, asks), settings)
     dealt = told.rows.dealt(told.flat.parameter(mask.attrs["index"]))
@@ -100,7 +100,7 @@ def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> Asked | Non
         return None
     ids = frozenset(ident for op in found for ident in _instructions(body, op))
     end = instruction_of(ends[0], {})
-    return Asked(graph, loop, ids, elements[mask], end, elements.get(own.going))
+    return RowQuery(graph, loop, ids, elements[mask], end, elements.get(own.going))
 
 
 def _named(graph: Graph, ops: Collection[Op]) -> list[Op]:

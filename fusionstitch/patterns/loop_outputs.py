@@ -18,28 +18,28 @@ from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Module, Op, inside
 from fusionstitch.hlo.lifting import is_liftable
 from fusionstitch.hlo.semantics import Kind, kind_of
-from fusionstitch.hlo.stacking import Behind, StackWrite
+from fusionstitch.hlo.stacking import AfterLoop, StackWrite
 from fusionstitch.hlo.trips import carried
 from fusionstitch.hlo.tuples import resolved, unhindered
 from fusionstitch.patterns.loop_costs import SPARE_BYTES, Product, moved_s, product
 from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 
 
-def loop_outputs(module: Module, device: Device) -> list[Behind]:
+def loop_outputs(module: Module, device: Device) -> list[AfterLoop]:
     """The outputs worth it, one place in stacks a loop."""
     found = (_outputs(loop, device) for loop in open_loops(module))
     return [behind for behind in found if behind is not None]
 
 
-def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
+def _outputs(loop: OpenLoop, device: Device) -> AfterLoop | None:
     found = [w for i in range(len(loop.results)) if (w := loop.write(i)) is not None]
-    written = [w for w in found if w.place is found[0].place]
+    written = [w for w in found if w.position is found[0].position]
     alone = _only_for(loop, written)
     mixers, products = _mixers(loop, alone), _products(loop, alone)
     moved = _moved(loop, mixers | products.keys(), alone) or _moved(loop, mixers, alone)
     if not moved:
         return None
-    place, stacks = written[0].place, {w.op: w.index for w in written}
+    place, stacks = written[0].position, {w.op: w.index for w in written}
     new = _frontier(loop, moved, place, stacks)
     for op in reversed(new):
         if op in alone and _is_liftable(loop, op):
@@ -58,7 +58,7 @@ def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
     again = {op for op in cone.ops if carried(op) is None} - moved
     if _are_chosen_among((*left, *new), again):
         return None
-    return Behind(loop.graph, loop.op, loop.trips, place, tuple(new), cone, written=gone)
+    return AfterLoop(loop.graph, loop.op, loop.trips, place, tuple(new), cone, written=gone)
 
 
 def _are_chosen_among(ops: Iterable[Op], again: Collection[Op]) -> bool:

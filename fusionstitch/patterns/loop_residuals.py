@@ -73,12 +73,12 @@ class _Pair:
         stacks = {unhindered(w.op).id: w.index for w in self.writes if w.index not in away}
         new = tuple(op for op in kept if op.id not in stacks)
         stacks |= {op.id: len(loop.results) + number for number, op in enumerate(new)}
-        stacks |= {i: part.index for i, part in loop.parts.items() if self.is_here(part.place)}
+        stacks |= {i: part.index for i, part in loop.parts.items() if self.is_here(part.position)}
         same = {i: op.attrs["index"] for i, op in self.inputs.items()}
         feeds = {index: inside for inside, index in self.feeds.items() if index not in away}
         return Again(
             *(loop.graph, loop.op, self.reader.op, loop.trips, tuple(gone), new),
-            *(self.writes[0].place, stacks, same, feeds),
+            *(self.writes[0].position, stacks, same, feeds),
         )
 
     @cached_property
@@ -87,7 +87,7 @@ class _Pair:
         loop = self.loop
         rows = (loop.write(i) or loop.row(i) for i in range(len(loop.results)))
         found = [row for row in rows if row is not None]
-        return [w for w in found if self._are_one(w.place, found[0].place)]
+        return [w for w in found if self._are_one(w.position, found[0].position)]
 
     def _are_one(self, place: Op, other: Op) -> bool:
         """Whether two places are the same in each iteration."""
@@ -98,7 +98,7 @@ class _Pair:
 
     def is_here(self, place: Op) -> bool:
         """Whether an iteration that reads at a place stacks at the same one."""
-        return self._are_one(place, self.writes[0].place)
+        return self._are_one(place, self.writes[0].position)
 
     @cached_property
     def feeds(self) -> dict[int, int]:
@@ -199,7 +199,7 @@ class _Pair:
         """The ops of the loop's body that the reader may have for nothing."""
         gone = {one.index for one in self.residuals}
         free = {unhindered(w.op).id for w in self.writes if w.index not in gone}
-        here = (i for i, part in self.loop.parts.items() if self.is_here(part.place))
+        here = (i for i, part in self.loop.parts.items() if self.is_here(part.position))
         return {*free, *self.inputs, *here}
 
 

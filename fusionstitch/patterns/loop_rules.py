@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fusionstitch.costmodel.devices import Device
-from fusionstitch.hlo.asking import tell
 from fusionstitch.hlo.counting import count_by_rows
 from fusionstitch.hlo.graph import Module
 from fusionstitch.hlo.hoisting import hoist
@@ -13,6 +12,7 @@ from fusionstitch.hlo.importer import from_message
 from fusionstitch.hlo.loop_constants import carry
 from fusionstitch.hlo.loop_tuples import separate
 from fusionstitch.hlo.residuals import compute_again
+from fusionstitch.hlo.row_queries import count_queries
 from fusionstitch.hlo.stacking import take_out
 from fusionstitch.hlo.tabulating import tabulate
 from fusionstitch.patterns.loop_asks import loop_asks
@@ -34,7 +34,7 @@ def _constants(module: Module, device: Device) -> bool:
 
 
 def _asks(module: Module, device: Device) -> bool:
-    return tell(module, loop_asks(module, device))
+    return count_queries(module, loop_asks(module, device))
 
 
 def _counts(module: Module, device: Device) -> bool:

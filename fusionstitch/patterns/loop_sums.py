@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from fusionstitch.hlo.graph import FLOATS, Module, Op
 from fusionstitch.hlo.rewrite import is_positive_zero, splat
-from fusionstitch.hlo.stacking import Behind, Summed
+from fusionstitch.hlo.stacking import AfterLoop, Summed
 from fusionstitch.hlo.tuples import resolved, unhindered
 from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 
@@ -22,14 +22,14 @@ from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 _MOVES = frozenset({"transpose", "slice", "reshape", "copy"})
 
 
-def loop_sums(module: Module) -> list[Behind]:
+def loop_sums(module: Module) -> list[AfterLoop]:
     """The sums worth taking out of loops: of floats, where what has to be kept for that is no more
     than what the loop reads and writes anyway."""
     found = (_sums(loop) for loop in open_loops(module))
     return [sums for sums in found if sums is not None]
 
 
-def _sums(loop: OpenLoop) -> Behind | None:
+def _sums(loop: OpenLoop) -> AfterLoop | None:
     sums = tuple(_terms(loop)) if loop.streamed else ()
     at = _order(loop, sums) if sums else None
     if at is None:
@@ -40,7 +40,7 @@ def _sums(loop: OpenLoop) -> Behind | None:
         return None
     stacks = {op.id: len(loop.results) + number for number, op in enumerate(new)}
     cone = loop.cone(operands, stacks)
-    return Behind(loop.graph, loop.op, loop.trips, at, tuple(new), cone, sums=sums)
+    return AfterLoop(loop.graph, loop.op, loop.trips, at, tuple(new), cone, sums=sums)
 
 
 def _terms(loop: OpenLoop) -> Iterator[Summed]:

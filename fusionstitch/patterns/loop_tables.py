@@ -32,10 +32,10 @@ MOST_ELEMENTS = 16
 
 @dataclass(frozen=True)
 class _Order:
-    """In which order a table has the iterations: that of the parts of a stack at `place`, None: the
-    first iteration first. Of places the first iteration's is first (1), last (-1), or any (0)."""
+    """The order of the iterations in a table: that of the parts of a stack at `position` (None: the
+    first iteration first). The first iteration's part is first (1), last (-1), or anywhere (0)."""
 
-    place: Op | None = None
+    position: Op | None = None
     direction: int = 1
 
 
@@ -54,7 +54,7 @@ class _Loop:
             if carried(op) in loop.steps:
                 found[op.id] = _Order()
             elif op.id in loop.reads:
-                found[op.id] = self._order(loop.reads[op.id].place)
+                found[op.id] = self._order(loop.reads[op.id].position)
             elif loop.is_handed_on(op):
                 found[op.id] = None
             elif op.opcode not in ("parameter", "tuple", "get-tuple-element"):
@@ -90,7 +90,7 @@ class _Loop:
         found = []
         for order in dict.fromkeys(kept.values()):
             ops = tuple(op for op in kept if kept[op] == order)
-            found.append(Table(ops, order.place, loop.cone(ops, steps=self._steps(order))))
+            found.append(Table(ops, order.position, loop.cone(ops, steps=self._steps(order))))
         return LoopTables(loop.graph, loop.op, loop.count, tuple(found))
 
     def _order(self, place: Op) -> _Order:
@@ -145,7 +145,7 @@ def _joined(orders: Collection[_Order | None]) -> _Order | None:
     known = [order for order in dict.fromkeys(orders) if order is not None]
     if len(known) < 2:
         return known[0] if known else None
-    placed = [order for order in known if order.place is not None]
+    placed = [order for order in known if order.position is not None]
     directions = {order.direction for order in placed}
     return placed[0] if directions in ({1}, {-1}) else None
 

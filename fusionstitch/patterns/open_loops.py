@@ -110,7 +110,7 @@ class OpenLoop:
         part = self.part(resolved(op.operands[0])) if op.opcode == "reshape" else None
         if part is None or part.op.dims != (1, *op.dims):
             return None
-        return StackRead(op, part.index, part.place)
+        return StackRead(op, part.index, part.position)
 
     def part(self, op: Op) -> StackRead | None:
         """`op` as a part of a stack, in whose dims there is still that of the parts."""
@@ -132,7 +132,7 @@ class OpenLoop:
         if row is None or row.op.opcode != "reshape" or not self.is_read_once(row.op):
             return None
         value = resolved(row.op.operands[0])
-        return StackWrite(value, index, row.place) if row.op.dims == (1, *value.dims) else None
+        return StackWrite(value, index, row.position) if row.op.dims == (1, *value.dims) else None
 
     def row(self, index: int) -> StackWrite | None:
         """The same of parts as they are written, with that dim."""
@@ -198,7 +198,7 @@ class OpenLoop:
         found: dict[int, Op | None] = {}
         for op in self.body:
             if op.id in self.reads:
-                found[op.id] = self.reads[op.id].place
+                found[op.id] = self.reads[op.id].position
             elif self.is_handed_on(op):
                 found[op.id] = None
             elif op.opcode not in ("parameter", "tuple", "get-tuple-element"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.while_loops.summary import Element, Loops, Told
+from fusionstitch.codegen.while_loops.summary import Element, Loops, LoopSummary
 from fusionstitch.hlo.brief import count
 from fusionstitch.reports.lines import shortened
 
@@ -32,7 +32,7 @@ def loop_lines(loops: Loops) -> Iterator[str]:
         yield from (f"  {line}" for line in _loop(loop))
 
 
-def _loop(loop: Told) -> Iterator[str]:
+def _loop(loop: LoopSummary) -> Iterator[str]:
     if loop.iterations is None:
         yield "a loop whose iterations the data decides, which carries"
     else:

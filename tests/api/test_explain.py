@@ -299,7 +299,7 @@ def test_what_loops_carry_and_where_in_each_form() -> None:
     settings = Settings(device("h200"), CodegenOptions())
     places = {}
     for form in ("rows", "dealt", "cluster", "block", "grid"):
-        looped = plan_loops(whole.region, settings, asked=f"loop {form}")
+        looped = plan_loops(whole.region, settings, template=f"loop {form}")
         found = loops_of(looped.kernel())
         assert found is not None
         assert found.form == form

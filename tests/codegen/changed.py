@@ -68,17 +68,17 @@ def _blocks(block: Block) -> Iterator[tuple[str, Block]]:
         for tile in _near(block.tile):
             yield f"tile={tile}", replace(block, tile=tile)
     for n, loop in enumerate(block.loops):
-        before, behind = block.loops[:n], block.loops[n + 1 :]
+        before, after = block.loops[:n], block.loops[n + 1 :]
         for what, changed in _loops(loop):
-            made = (*before, changed, *behind) if changed else (*before, *behind)
+            made = (*before, changed, *after) if changed else (*before, *after)
             if made:
                 yield f"loop {n}: {what}", replace(block, loops=made)
         if n:
             last = block.loops[n - 1]
-            swapped = (*block.loops[: n - 1], loop, last, *behind)
+            swapped = (*block.loops[: n - 1], loop, last, *after)
             yield f"loop {n} first", replace(block, loops=swapped)
             one = replace(last, schedules=(*last.schedules, *loop.schedules))
-            yield f"loop {n} merged", replace(block, loops=(*block.loops[: n - 1], one, *behind))
+            yield f"loop {n} merged", replace(block, loops=(*block.loops[: n - 1], one, *after))
 
 
 def _loops(loop: Loop) -> Iterator[tuple[str, Loop | None]]:
@@ -118,9 +118,9 @@ def _lines(line: Schedule) -> Iterator[tuple[str, Schedule]]:
 
 def _attrs(attr: Attr) -> Iterator[Attr]:
     for n, part in enumerate(attr.parts):
-        before, behind = attr.parts[:n], attr.parts[n + 1 :]
+        before, after = attr.parts[:n], attr.parts[n + 1 :]
         for level in Level:
             if level is not part.level:
-                yield Attr((*before, replace(part, level=level), *behind))
+                yield Attr((*before, replace(part, level=level), *after))
         for extent in _near(part.extent) if part.extent is not None else ():
-            yield Attr((*before, replace(part, extent=extent), *behind))
+            yield Attr((*before, replace(part, extent=extent), *after))

@@ -41,12 +41,12 @@ def cross_entropy(x, labels):
 
 
 def scaled(x):
-    """One sum and then the rows again: a cluster's slots are free once all have read them."""
+    """One sum and then the rows again: a cluster's scratch is free once all have read them."""
     return x / (1 + jnp.abs(x).max(-1, keepdims=True))
 
 
 def without_largest(x):
-    """A value and its place reduced together."""
+    """A value and its index reduced together."""
     return jnp.where(jnp.arange(x.shape[1]) == jnp.argmax(x, -1, keepdims=True), 0.0, x)
 
 

@@ -87,7 +87,7 @@ TWICE = (
 )
 SHIFTED_TWICE = np.roll(X, -2 * THREADS)
 
-# ---- a ring of two places between a block that makes tiles and one that uses them ----------------
+# ---- a ring of two tiles between a block that makes tiles and one that uses them -----------------
 
 N, PLACE = variable("n", TILES), variable("n", TILES) % 2
 RING = Buffer("ring", FLOAT, 2 * THREADS, Memory.SCRATCH)
@@ -144,7 +144,7 @@ def stencil(*waits: Wait, buffers: tuple[str, str] = ("old", "sums")) -> Lowered
     """Each block adds up its elements, those of the block to the left and of that to the right,
     again and again; two buffers change names."""
     old, new = buffers
-    total = infix("+", *(at(old, place * THREADS + T) for place in (LEFT, B, RIGHT_)))
+    total = infix("+", *(at(old, position * THREADS + T) for position in (LEFT, B, RIGHT_)))
     swap = (Swap("old", "sums"),) if old != new else ()
     sweep = (put(new, HERE, total), arrive(B), *waits, *swap)
     sweeps = For(INT, "s", number(0), number(SWEEPS), body=sweep)

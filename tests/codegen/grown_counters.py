@@ -98,7 +98,7 @@ def _readable(stages: list[Stage], source: int) -> int:
 
 
 def _may_be_over(stages: list[Stage], over: int, tiles: int, source: int) -> bool:
-    """Whether a stage may write to the memory of another one, which nobody else does."""
+    """Whether a stage may write to the memory of another one, which no other one does."""
     if over >= len(stages) or source == over:
         return False
     taken = any(one.over == over for one in stages) or stages[over].over is not None
@@ -188,13 +188,14 @@ class _Writer:
         tile = variable(f"tile_{n}", stage.tiles)
         source = self.one.stages[stage.source] if stage.source >= 0 else None
         tiles = source.tiles if source else TILES
-        places = [(tile * f + o) % tiles for f, o in stage.reads]
+        indices = [(tile * f + o) % tiles for f, o in stage.reads]
         body: list[Statement] = []
         if source and stage.edge != "grid":
-            body += (self.waited(stage.source, stage.edge, place) for place in places)
+            body += (self.waited(stage.source, stage.edge, place) for place in indices)
         other = (T + stage.shift % THREADS) % THREADS
         loads: list[Expr] = [
-            at(self.buffer(stage.source), _element(source, tiles, place, other)) for place in places
+            at(self.buffer(stage.source), _element(source, tiles, place, other))
+            for place in indices
         ]
         total = infix("+", *loads, number(n + 1)) if loads else number(n + 1)
         body += [put(self.buffer(n), _element(stage, stage.tiles, tile, T), total)]
@@ -262,7 +263,7 @@ def mutants(kernel: Lowered) -> Iterator[Lowered]:
 
 
 def _without(body: tuple[Statement, ...], missing: Statement) -> tuple[Statement, ...]:
-    """Statements without a certain one, at the first place where it stands."""
+    """Statements without the first occurrence of a certain one."""
     found: list[Statement] = []
     for number_, one in enumerate(body):
         if one is missing:

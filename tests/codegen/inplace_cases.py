@@ -28,7 +28,7 @@ def watched(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
 
 
 def shared(x: Any, w: Any, v: Any) -> tuple[Any, ...]:
-    """Both take the same gradient, and each other's place after that."""
+    """Both take the same gradient, and each other's memory after that."""
     total = jnp.tanh(x @ w).sum(0)
     return w - total * v, v + total * w, total
 

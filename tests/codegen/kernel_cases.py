@@ -46,7 +46,7 @@ UNSHARED = CodegenOptions(sharing=False)
 
 @dataclass(frozen=True)
 class Program:
-    """`fun(*args)` as one kernel for `device`, on so many `blocks` if it is said."""
+    """`fun(*args)` as one kernel for `device`, on `blocks` blocks if that is given."""
 
     name: str
     fun: Callable[..., Any]
@@ -67,8 +67,8 @@ class Program:
         region, options = whole(graph, f"k_{self.name}"), self.options
         if self.blocks:
             own = plan_kernel(region, self.device, options).template
-            said = re.sub(r"cta_num=\d+;", f"cta_num={self.blocks};", own)
-            options = replace(options, tuning=Tuning(), template=said)
+            printed = re.sub(r"cta_num=\d+;", f"cta_num={self.blocks};", own)
+            options = replace(options, tuning=Tuning(), template=printed)
         return Case(region, args, self.device, options)
 
 
@@ -247,14 +247,14 @@ JOIN = "FsJoin0::apply("
 
 
 def value_and_place(x, axis):
-    places = lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    indices = lax.broadcasted_iota(jnp.int32, x.shape, axis)
 
     def larger(a, b):
         first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
         return tuple(jnp.where(first, p, q) for p, q in zip(a, b, strict=True))
 
     inits = (jnp.asarray(-jnp.inf, x.dtype), jnp.int32(2**31 - 1))
-    return lax.reduce((x * 2, places), inits, larger, (axis,))
+    return lax.reduce((x * 2, indices), inits, larger, (axis,))
 
 
 def log_sum_pairs(x):

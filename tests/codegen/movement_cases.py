@@ -1,4 +1,4 @@
-"""Cases that move elements: index maps, places that the data decides, constants."""
+"""Cases that move elements: index maps, indices that the data decides, constants."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ add(
 add("iota_masks", lambda x: jnp.where(jnp.tri(*x.shape, dtype=bool), x, 0).sum(1), normal(30, 40))
 add("positions", lambda: (jnp.arange(7), jnp.arange(12.0).reshape(3, 4) * 2))
 
-# ---- gathers, slices at run-time places, scatters ------------------------------------------------
+# ---- gathers, slices at run-time indices, scatters -----------------------------------------------
 
 PLACES = "_index"
 #: Below, inside and above an array of at most 40 rows.
@@ -156,7 +156,7 @@ for _method in ("set", "add", "multiply", "min", "max"):
 
 
 def one_per_row(u, i):
-    """u[r] added at [r, i[r]] of zeros [rows, 300]; places outside are dropped."""
+    """u[r] added at [r, i[r]] of zeros [rows, 300]; indices outside are dropped."""
     numbers = lax.ScatterDimensionNumbers((), (1,), (1,), (0,), (0,))
     return lax.scatter_add(jnp.zeros((u.shape[0], 300), u.dtype), i[:, None], u, numbers)
 
@@ -195,7 +195,7 @@ add("label_loss_picked", jax.value_and_grad(
     lambda x, y: -jax.nn.log_softmax(x)[jnp.arange(x.shape[0]), y].mean()),
     normal(9, 130), integers(9, low=-130, high=130))  # fmt: skip
 
-# what replaces sums at a place that the data decides is read where it lies alone
+# what replaces sums at an index that the data decides is read from memory alone
 for _rows in (8, 32):
     add(f"placed_in_sums_{_rows}",
         lambda x, y, i: jax.lax.dynamic_update_slice(jnp.sin(y).sum(1), x, (i[0],)),

@@ -41,7 +41,7 @@ def pairs_in_strict_numerics(x, y):
 
 @case(normal(513, 4), normal(514, 4))
 def pairs_of_boxes(a, b):
-    """Overlaps: the best of each row with its place, and the best of each column."""
+    """Overlaps: the best of each row with its index, and the best of each column."""
     a, b = jnp.abs(a), jnp.abs(b)
     low = jnp.maximum(a[:, None, :2], b[None, :, :2])
     high = jnp.minimum(a[:, None, :2] + a[:, None, 2:], b[None, :, :2] + b[None, :, 2:])

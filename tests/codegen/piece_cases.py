@@ -68,7 +68,7 @@ def pieces_beside_all_of_it(x):
 
 @case(normal(16, 256, 64), normal(256, 64), normal(256, 64), shows=SUNK)
 def sunk_rotation(x, cos, sin):
-    """Halves that change places: both in one loop."""
+    """Halves that are swapped: both in one loop."""
     a, b = jnp.split(x, 2, -1)
     return x * cos + jnp.concatenate([-b, a], -1) * sin
 

@@ -9,7 +9,7 @@ from jax import lax
 
 from tests.codegen.kernel_cases import VECTORS, add, integers, normal
 
-# A place written out or joined inside the loop over a vector, for the load in front of that loop.
+# An index computed or joined inside the loop over a vector, for the load before that loop.
 add("softmax_of_the_best_of_few", lambda x, s: jax.nn.softmax(x[jnp.arange(9), jnp.argmax(s, 1)]),
     normal(9, 4, 64), normal(9, 4), shows=VECTORS)  # fmt: skip
 add("softmax_of_joined_rows", lambda x, i, j: jax.nn.softmax(x[jnp.concatenate([i, j])]),
@@ -18,7 +18,7 @@ add("softmax_of_padded_places", lambda x, i: jax.nn.softmax(x[jnp.pad(i, (1, 1))
     integers(7, high=9))  # fmt: skip
 # In its first row both operands read the same vectors, in later ones they do not.
 add("small_gram", lambda x: jnp.einsum("aik,ajk->ij", x, x), normal(64, 2, 16))
-# Pieces of an operand whose place is known to lie inside only where it is read.
+# Pieces of an operand whose index is known to be in bounds only where it is read.
 add(
     "padded_pieces",
     lambda x, y: jnp.pad(jnp.concatenate([x, y]), (2, 3)) * 2,

@@ -176,7 +176,7 @@ def launched(
 ) -> list[np.ndarray]:
     """Runs a built kernel on poisoned outputs between red zones; checks what it may not touch.
 
-    A checked kernel adds the places of its barriers to `met`; see `emulate.launch`.
+    A checked kernel adds the positions of its barriers to `met`; see `emulate.launch`.
     """
     inputs = [_Memory(a.shape, a.dtype, a) for a in args]
     over = dict(one_to_one(kernel.in_place)) if in_place else {}
@@ -186,13 +186,13 @@ def launched(
     ]
     scratch = [_Memory(s.dims, NUMPY_DTYPES[s.dtype]) for s in kernel.scratch]
     addresses = [m.address for m in (*inputs, *outputs, *scratch)]
-    places = emulate.launch(artifact, addresses, ignoring=ignoring)
+    indices = emulate.launch(artifact, addresses, ignoring=ignoring)
     if met is not None:
-        met += places
+        met += indices
     assert all(m.intact for m in (*inputs, *outputs, *scratch)), f"{kernel.name}: out of bounds"
     for number, (memory, value) in enumerate(zip(inputs, args, strict=True)):
-        kept = number in over.values() or memory.value.tobytes() == value.tobytes()
-        assert kept, f"{kernel.name} wrote to its input {number}"
+        retained = number in over.values() or memory.value.tobytes() == value.tobytes()
+        assert retained, f"{kernel.name} wrote to its input {number}"
     return [
         m.value.view(NUMPY_DTYPES[s.dtype]) for m, s in zip(outputs, kernel.outputs, strict=True)
     ]

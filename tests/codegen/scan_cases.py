@@ -101,7 +101,7 @@ def scan_in_strict_numerics(x):
 
 @case(normal(24, 60, 3))
 def scans_that_are_summed(x):
-    """Sums of a scan along it and across it, and the place of its largest element."""
+    """Sums of a scan along it and across it, and the index of its largest element."""
     y = jnp.cumsum(x, 1)
     return y.sum(1), y.sum(2), y[..., 0].argmax(1), np.float32(2) * y
 

@@ -101,7 +101,7 @@ def of_two_widths(x, *arrays):
 
 @case(normal(6, 8192), normal(9, 512), normal(5, 1024), shows=(FOURS, EIGHTS, HALF_A_BLOCK))
 def of_records(x, y, z):
-    """Places of the largest, beside sums."""
+    """Indices of the largest, beside sums."""
     total = jnp.exp(x).sum() + jnp.exp(y).sum()
     return jnp.argmax(x, 1) * (total > 0), jnp.argmax(y, 1) * (total > 0), z.sum(1) / total
 

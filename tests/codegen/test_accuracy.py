@@ -1,7 +1,7 @@
 """Functions of floats against float64 over all exponents: default numerics, results of 16 bits,
 numerics="fast", and special values.
 
-The emulator has the host's functions in place of the GPU's special-function unit: there the sweep
+The emulator has the host's functions instead of the GPU's special-function unit: there the sweep
 tests the formulas, on a GPU the instructions too.
 """
 

@@ -51,8 +51,8 @@ def test_teams_of_every_size_meet_by_themselves(host_compiler: str, order: str, 
     launch = Launch.of("mixed_teams", MIXED, [values], "f32", 3 * 512, block=512, shared=768)
     [out] = on_emulator([launch], order, seed)
     for found, team in zip(out.reshape(3, 512), (64, 128, 256), strict=True):
-        wanted = values.reshape(-1, team).sum(1).repeat(team) * float(team) ** 2
-        np.testing.assert_array_equal(found, wanted)
+        expected = values.reshape(-1, team).sum(1).repeat(team) * float(team) ** 2
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("threads", [32 * 3, 64, 1024 - 32])

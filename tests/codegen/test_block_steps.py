@@ -157,14 +157,14 @@ def test_blocks_have_the_steps_of_their_roles() -> None:
     consumer = of(1, three(wait(N, 1), put("out", N * THREADS + T, at("between", N * THREADS + T))))
     found = priced(kernel(*BEGIN, producer, consumer))
     own = [without_begin(steps) for steps in found.steps]
-    asked = own[2]  # block 2 has neither role
-    assert asked == own[3]
-    assert all(isinstance(step, int) for step in asked)
+    requested = own[2]  # block 2 has neither role
+    assert requested == own[3]
+    assert all(isinstance(step, int) for step in requested)
     entered, makes = (step for step in dict.fromkeys(own[0]) if is_of(0, step, found))
-    role = [step for step in own[0] if step not in asked]
+    role = [step for step in own[0] if step not in requested]
     assert role == [entered, *(s for n in (1, 2, 3) for s in (makes, Arrival(n)))]
     entered, uses = (step for step in dict.fromkeys(own[1]) if is_of(1, step, found))
-    role = [step for step in own[1] if step not in asked]
+    role = [step for step in own[1] if step not in requested]
     assert role == [entered, *(s for n in (1, 2, 3) for s in (Await(n, 1), uses))]
     phases = found.phases
     assert (phases[makes].blocks, phases[makes].iterations, phases[uses].blocks) == (1, 3, 1)

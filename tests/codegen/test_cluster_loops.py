@@ -131,7 +131,7 @@ def test_clusters_are_as_large_as_the_weights_take(host_compiler: str, blocks: i
     tree = jax.tree.structure(args)
     [whole] = wholes(Grown(lambda *a: fun(*jax.tree.unflatten(tree, a)), arrays, "lstm"))
     settings = Settings(NARROW[blocks], CodegenOptions())
-    kernel = plan_loops(whole.region, settings, asked="loop cluster").kernel()
+    kernel = plan_loops(whole.region, settings, template="loop cluster").kernel()
     assert kernel.cluster == blocks
     assert kernel.grid % blocks == 0
     assert not kernel.cooperative
@@ -143,19 +143,19 @@ def test_clusters_are_as_large_as_the_weights_take(host_compiler: str, blocks: i
 def test_templates_say_how_large_clusters_are(blocks: int) -> None:
     region = whole_of(powers, STATES, WEIGHTS)
     settings = Settings(device("h200"), CodegenOptions())
-    asked = f"loop cluster blocks {blocks} threads 32 cluster {blocks}"
-    kernel = plan_loops(region, settings, asked=asked).kernel()
+    requested = f"loop cluster blocks {blocks} threads 32 cluster {blocks}"
+    kernel = plan_loops(region, settings, template=requested).kernel()
     assert kernel.cluster == blocks
-    again = plan_loops(region, settings, asked=kernel.template).kernel()
+    again = plan_loops(region, settings, template=kernel.template).kernel()
     assert again.source == kernel.source
     with pytest.raises(CodegenError, match="Clusters of h200 have 2, 4, 8 blocks, not 3"):
-        plan_loops(region, settings, asked="loop cluster blocks 9 threads 32 cluster 3")
+        plan_loops(region, settings, template="loop cluster blocks 9 threads 32 cluster 3")
 
 
 def lowered(target: Device) -> Lowered:
     region = whole_of(powers, STATES, WEIGHTS)
     settings = Settings(target, CodegenOptions())
-    return plan_loops(region, settings, asked="loop cluster").written.lowered
+    return plan_loops(region, settings, template="loop cluster").written.lowered
 
 
 def test_every_barrier_of_the_cluster_is_missed() -> None:
@@ -207,4 +207,4 @@ def forms(program: str, target: Device) -> set[str]:
 def test_the_text_of_a_cluster(golden: Golden) -> None:
     region = whole_of(powers, STATES, WEIGHTS)
     settings = Settings(device("h200"), CodegenOptions())
-    golden(plan_loops(region, settings, asked="loop cluster").kernel().source)
+    golden(plan_loops(region, settings, template="loop cluster").kernel().source)

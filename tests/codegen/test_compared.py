@@ -86,8 +86,8 @@ def test_explain_says_what_the_default_would_take(keen: None) -> None:
     own, default = dict(kernel.facts)[COMPARED]  # type: ignore[misc]
     line = f"{own:.2f} us by what its statements do, {default:.2f} us under the default schedule"
     assert line in explain(stitched)
-    [told] = to_dict(stitched, Question())["kernels"]
-    assert told["compared_us"] == [own, default]
+    [reported] = to_dict(stitched, Question())["kernels"]
+    assert reported["compared_us"] == [own, default]
 
 
 def test_what_is_asked_for_is_not_compared(keen: None) -> None:
@@ -116,9 +116,9 @@ def test_both_schedules_compute_the_same(keen: None, host_compiler: str) -> None
     assert kernels[0].block != kernels[1].block or kernels[0].grid != kernels[1].grid
     x = np.random.default_rng(0).standard_normal((96, 640), np.float32)
     with jax.enable_x64(True):
-        wanted = jax.jit(both_ways)(x.astype(np.float64))
+        expected = jax.jit(both_ways)(x.astype(np.float64))
     for kernel in kernels:
-        for result, right in zip(emulate.run(kernel, [x]), wanted, strict=True):
+        for result, right in zip(emulate.run(kernel, [x]), expected, strict=True):
             assert relative_error(result, np.asarray(right)) < 1e-6
 
 
@@ -145,10 +145,10 @@ def test_products_that_are_alike_get_columns_together(host_compiler: str) -> Non
     random = np.random.default_rng(0)
     given = [random.standard_normal(one.shape, np.float32) for one in batch(1000)]
     with jax.enable_x64(True):
-        wanted = jax.jit(summed_twice)(*(one.astype(np.float64) for one in given))
+        expected = jax.jit(summed_twice)(*(one.astype(np.float64) for one in given))
     for one in in_columns:
         kernel = Draft.of(one, first.options, H200).kernel()
-        for result, right in zip(emulate.run(kernel, given), wanted, strict=True):
+        for result, right in zip(emulate.run(kernel, given), expected, strict=True):
             assert relative_error(result, np.asarray(right)) < 1e-6
 
 

@@ -44,12 +44,12 @@ MARKED: dict[str, tuple[Callable[[Any], Any], dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize(("fun", "wanted"), MARKED.values(), ids=MARKED)
-def test_what_rounds_alike(fun: Callable[[Any], Any], wanted: dict[str, int]) -> None:
+@pytest.mark.parametrize(("fun", "expected"), MARKED.values(), ids=MARKED)
+def test_what_rounds_alike(fun: Callable[[Any], Any], expected: dict[str, int]) -> None:
     graph = whole_of(fun, X)
     found = mark_compared(graph)
-    assert Counter(op.opcode for op in found if annotations_of(op).alike) == wanted
-    assert wanted or found is graph
+    assert Counter(op.opcode for op in found if annotations_of(op).alike) == expected
+    assert expected or found is graph
 
 
 def test_no_addition_is_joined_with_a_marked_product() -> None:

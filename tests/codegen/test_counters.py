@@ -1,5 +1,5 @@
 """Blocks that wait for each other by counters: planted faults of synchronisation are refused by the
-verifier, and found by the emulator where nobody verifies.
+verifier, and found by the emulator without verification.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def built(host_compiler: str) -> dict[Lowered, tuple[Artifact, Artifact]]:
 def test_what_is_right_gives_one_result(
     name: str, built: dict[Lowered, tuple[Artifact, Artifact]]
 ) -> None:
-    right, wanted = RIGHT[name]
+    right, expected = RIGHT[name]
     for artifact in built[right]:
         for out in runs(printed(right), artifact, X):
-            np.testing.assert_array_equal(out, wanted)
+            np.testing.assert_array_equal(out, expected)
 
 
 @pytest.mark.parametrize("name", FAULTS)

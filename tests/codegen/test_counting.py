@@ -68,8 +68,8 @@ def kernel(*body: Statement, grid: int = 1) -> Lowered:
 
 
 def load(at: Index | Expr, name: str = "value", buffer: str = "x") -> Let:
-    place = Integer(at) if isinstance(at, Index) else at
-    return Let(FLOAT if buffer == "x" else INT, name, Load(Name(buffer), place))
+    position = Integer(at) if isinstance(at, Index) else at
+    return Let(FLOAT if buffer == "x" else INT, name, Load(Name(buffer), position))
 
 
 def loads(tally: Tally) -> int:
@@ -107,8 +107,8 @@ def test_where_the_data_decides_the_place_each_thread_has_a_sector_of_its_own() 
 def test_neighbours_that_share_a_place_share_its_sectors() -> None:
     """A row that the data decides, of 32 elements for 32 lanes."""
     row = load(THREADS // 32, "i", "at")
-    place = infix("+", infix("*", Name("i"), 32), infix("%", THREAD, 32))
-    assert sectors(row, load(place)) == 8 + 8 * 4
+    position = infix("+", infix("*", Name("i"), 32), infix("%", THREAD, 32))
+    assert sectors(row, load(position)) == 8 + 8 * 4
 
 
 def test_blocks_that_are_alike_are_counted_once() -> None:
@@ -131,8 +131,8 @@ def test_what_does_not_hold_is_left_to_the_others() -> None:
 
 
 def test_conditions_on_data_count_as_true() -> None:
-    asked = If(infix("<", Name("i"), 10), body=(load(THREADS),))
-    tally = count(kernel(load(THREADS, "i", "at"), asked))
+    requested = If(infix("<", Name("i"), 10), body=(load(THREADS),))
+    tally = count(kernel(load(THREADS, "i", "at"), requested))
     assert loads(tally) == 2 * 256
     assert tally.upper
 
@@ -272,7 +272,7 @@ def test_what_waits_for_the_turn_before_makes_a_chain() -> None:
 
 def test_a_value_in_shared_memory_waits_for_the_turn_that_stored_it() -> None:
     """In two buffers that change names."""
-    rooms = (
+    limits = (
         Shared(FLOAT, "now", 0, 256, changes=True),
         Shared(FLOAT, "next", 1024, 256, changes=True),
     )
@@ -280,7 +280,7 @@ def test_a_value_in_shared_memory_waits_for_the_turn_that_stored_it() -> None:
 
     def iterations(number_: int, *last: Statement) -> float:
         loop = For(INT, "i", number(0), number(number_), body=(*moved, *last))
-        return chain_of(*rooms, loop)
+        return chain_of(*limits, loop)
 
     assert 0 < iterations(10) == iterations(1)
     assert iterations(10, Swap("now", "next")) == 10 * iterations(1)
@@ -301,10 +301,10 @@ def test_elements_of_a_loop_do_not_wait_for_each_other() -> None:
 def test_a_branch_that_the_turn_decides_counts_by_its_turns() -> None:
     """Of ten iterations two go one way, eight the other; threads that differ go the longer one."""
     short, long = load(THREADS, "a"), replace(unrolled("j", 8), body=(load(THREADS, "b"),))
-    for asked, wanted in ((Name("i"), 2 * 1 + 8 * 8), (THREAD, 10 * 8)):
-        branch = If(infix("<", asked, 2), body=(short,), others=(Branch(None, (long,)),))
+    for requested, reference in ((Name("i"), 2 * 1 + 8 * 8), (THREAD, 10 * 8)):
+        branch = If(infix("<", requested, 2), body=(short,), others=(Branch(None, (long,)),))
         loop = For(INT, "i", number(0), number(10), body=(branch,))
-        assert count(kernel(loop)).phases[0].path.accesses == pytest.approx(wanted)
+        assert count(kernel(loop)).phases[0].path.accesses == pytest.approx(reference)
 
 
 def test_a_small_table_comes_to_a_multiprocessor_once() -> None:

@@ -47,17 +47,17 @@ def cuts_of(graph: Graph) -> dict[str, list[str]]:
 def check(value: Op, *ops: Op) -> None:
     """Every element of a value that leads through `ops` to an output."""
     numbers = np.arange(value.shape.size, dtype=np.int32).reshape(value.dims)
-    wanted = numbers
+    expected = numbers
     for op in ops:
-        wanted = np.asarray(evaluate_op(op, [wanted]))
+        expected = np.asarray(evaluate_op(op, [expected]))
     index = tuple(variable(f"d{d}", extent) for d, extent in enumerate(value.dims))
-    address, guards = Cut(ops[-1], ops).place(index, value)
+    address, guards = Cut(ops[-1], ops).address(index, value)
     found: dict[int, int] = {}
-    for place in itertools.product(*map(range, value.dims)):
-        point = {f"d{d}": CInt(p) for d, p in enumerate(place)}
+    for position in itertools.product(*map(range, value.dims)):
+        point = {f"d{d}": CInt(p) for d, p in enumerate(position)}
         if all(holds(guard, point) for guard in guards):
-            assert found.setdefault(at(address, point), numbers[place]) == numbers[place]
-    assert found == dict(enumerate(wanted.flat))
+            assert found.setdefault(at(address, point), numbers[position]) == numbers[position]
+    assert found == dict(enumerate(expected.flat))
 
 
 @given(st.data())

@@ -79,12 +79,12 @@ def test_a_thread_alone_leaves_its_steps_to_the_compiler() -> None:
 
 
 def test_a_row_is_kept_from_sweep_to_sweep_where_there_is_room() -> None:
-    kept = nest_of(jax.nn.softmax, ROWS).walk
-    assert [(one.op.opcode, one.level) for one in kept.live] == [
+    retained = nest_of(jax.nn.softmax, ROWS).walk
+    assert [(one.op.opcode, one.level) for one in retained.live] == [
         ("parameter", 0),
         ("exponential", 1),
     ]
-    assert kept.unrolled
+    assert retained.unrolled
     none = nest_of(jax.nn.softmax, ROWS, row_registers=0).walk
     assert none.live == ()
     assert not nest_of(jax.nn.softmax, ROWS, block=64).walk.unrolled
@@ -94,7 +94,7 @@ def test_rows_that_a_block_walks_are_loaded_ahead() -> None:
     b = Builder()
     x, scale, g = b.parameter((16384, 1024)), b.parameter((1024,)), b.parameter((16384, 1024))
     first, *_ = nests(whole(b.graph(*layernorm_backward(b, x, scale, g))))
-    held = {one.op.id: (one.steady, one.ahead) for one in first.walk.held}
+    held = {one.op.id: (one.steady, one.ahead) for one in first.walk.row_inputs}
     assert held == {0: (False, True), 2: (False, True), 1: (True, False)}
     assert first.walk.announced
 

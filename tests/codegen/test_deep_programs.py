@@ -144,8 +144,8 @@ def test_nests(host_compiler: str, fun: Fun) -> None:
 
 
 def test_a_loop_of_too_many_branches_is_given_up_at_once(monkeypatch: Any) -> None:
-    """Gradients of scans read what they are made of at two places, level by level: levels are
-    stored instead."""
+    """Gradients of scans read their operands at two indices, level by level: levels are stored
+    instead."""
 
     def loss(x: jax.Array) -> jax.Array:
         pairs = jnp.cos(x), x

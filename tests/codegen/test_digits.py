@@ -40,8 +40,8 @@ def test_rows_and_columns_are_where_they_were_bound() -> None:
     digits.bind_rows(constant(0), point)
     digits.bind_column(variable("column", 512))
     total, result = nest.nest.stages
-    assert digits.place(total) == ((point,), (variable("column", 512),))
-    assert digits.place(result) == ((point, variable("column", 512)), ())
+    assert digits.indices(total) == ((point,), (variable("column", 512),))
+    assert digits.indices(result) == ((point, variable("column", 512)), ())
 
 
 def test_rows_that_lie_together_are_of_neighbouring_points() -> None:
@@ -109,6 +109,6 @@ def test_values_of_variables_are_put_in_everywhere() -> None:
     assert substituted(ROW * 48 + COLUMN, values) == COLUMN + 96
     assert substituted((ROW * 48 + COLUMN) // 48, values) == constant(2)
     assert substituted(COLUMN, values) is COLUMN
-    [(place, _)] = substituted(picked(), values).terms
-    assert isinstance(place, Fetched)
-    assert place.at == (constant(2),)
+    [(position, _)] = substituted(picked(), values).terms
+    assert isinstance(position, Fetched)
+    assert position.at == (constant(2),)

@@ -61,8 +61,8 @@ def test_a_warp_multiplies_small_matrices(order: Any, seed: int, host_compiler: 
     )
     operands = [halves, floats, [floats[0], halves[1]]]
     for got, (left, right) in zip(results, operands, strict=True):
-        wanted = 2 * (left.astype(np.float64) @ right.astype(np.float64)).ravel()
-        error = np.linalg.norm(got - wanted) / np.linalg.norm(wanted)
+        expected = 2 * (left.astype(np.float64) @ right.astype(np.float64)).ravel()
+        error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
         assert error < 5e-7
 
 
@@ -81,8 +81,8 @@ def test_lanes_share_out_the_results_they_add_up(
     out[threadIdx.x / {width} * {count} + first + i] = values[i];"""
     launch = Launch.of("scatter", body, (values,), "f32", 32 // width * count, block=32)
     [got] = on_emulator([launch])
-    wanted = values.reshape(32 // width, width, count).sum(1).ravel()
-    np.testing.assert_array_equal(got, wanted)
+    expected = values.reshape(32 // width, width, count).sum(1).ravel()
+    np.testing.assert_array_equal(got, expected)
 
 
 # ---- the choice ----------------------------------------------------------------------------------

@@ -173,12 +173,12 @@ def test_sums_are_in_range_where_the_terms_are(fun: Callable, host_compiler: str
         found = [jax.tree.leaves(f(*args)) for f in (plain, ours)]
         with np.errstate(all="ignore"):
             found.append(evaluate(region, args))
-        for wanted, *rest in zip(*found, strict=True):
+        for expected, *rest in zip(*found, strict=True):
             # XLA on the CPU takes subnormal terms for 0
-            there = np.isfinite(wanted) & (abs(wanted) > 1e-32)
+            there = np.isfinite(expected) & (abs(expected) > 1e-32)
             compared += there.sum()
             for mine in rest:
-                np.testing.assert_allclose(np.asarray(mine)[there], wanted[there], rtol=2e-5)
+                np.testing.assert_allclose(np.asarray(mine)[there], expected[there], rtol=2e-5)
     assert compared > 1000
 
 

@@ -36,7 +36,7 @@ sub.9[GRID,CTA,CTA];
 
 
 def whole_accesses(size: int) -> int:
-    """Bytes of shared memory that a kernel asks for, where its values take `size`."""
+    """Bytes of shared memory that a kernel requests, where its values take `size`."""
     return -(-size // 16) * 16
 
 
@@ -72,7 +72,7 @@ def test_one_block_per_batch_entry_and_no_grid_barrier() -> None:
 
 
 def test_shared_memory_is_that_of_the_paper() -> None:
-    """A second [94, 94] reuses the first: Table 4's 36 KB where 72 KB were asked for."""
+    """A second [94, 94] reuses the first: Table 4's 36 KB where 72 KB were requested."""
     shared, unshared = at_the_papers_size(), at_the_papers_size(sharing=False)
     assert shared.shared_bytes == whole_accesses(SCORES + ROWS * 4)
     assert unshared.shared_bytes == whole_accesses(2 * SCORES + ROWS * 4)

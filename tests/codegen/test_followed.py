@@ -93,19 +93,19 @@ def with_columns_of_another(a: Any, w: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("fun", "rows", "inner", "said"),
+    ("fun", "rows", "inner", "printed"),
     [
         (beside_a_largest, (5, 3), (3, 17), "cta_size=160;"),
         (with_columns_of_another, (1, 1024), (17, 1024), "loop columns=8;\ndot_general"),
     ],
 )
 def test_what_dots_share_with_others_is_what_the_template_says(
-    fun: Any, rows: tuple[int, int], inner: tuple[int, int], said: str
+    fun: Any, rows: tuple[int, int], inner: tuple[int, int], printed: str
 ) -> None:
     target = device("h200")
     graph = whole_of(fun, *(jax.ShapeDtypeStruct(dims, np.float32) for dims in (rows, inner)))
     kernel = generate(graph, target)
-    assert said in kernel.template
+    assert printed in kernel.template
     again = generate(graph, target, CodegenOptions(template=kernel.template))
     assert text(again) == text(kernel)
 
@@ -133,8 +133,8 @@ def test_every_part_of_a_template_acts(name: str) -> None:
             assert type(kernel) is CodegenError, f"{what}: {kernel}"
             assert "defect" not in str(kernel), f"{what}: {kernel}"
             continue
-        kept = KEPT.fullmatch(what.rpartition(": ")[2])
-        assert kept or bare(kernel) != before, what
+        retained = KEPT.fullmatch(what.rpartition(": ")[2])
+        assert retained or bare(kernel) != before, what
         assert kernel.template == str(parse_template(kernel.template))
 
 

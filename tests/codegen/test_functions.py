@@ -59,7 +59,7 @@ def row_sums(*xs: jax.Array) -> list[jax.Array]:
 
 
 def parts(x: jax.Array) -> tuple[jax.Array, ...]:
-    """Rows from several places on, of one array."""
+    """Rows from several indices on, of one array."""
     return tuple(jnp.tanh(x[n : n + 8]).sum(1) for n in (8, 16, 32))
 
 

@@ -82,11 +82,11 @@ def gathered(*body: Statement) -> str:
 
 
 def test_fields_are_read_at_once() -> None:
-    said = gathered(*map(read, (2, 0, 3, 1)))
-    assert said.count("fs_load_vec") == 1
-    assert "const auto x_vector = fs_load_vec<float, 4>(x + row * 4);" in said
-    assert "const float x_2 = x_vector[2];" in said
-    assert "x[" not in said
+    printed = gathered(*map(read, (2, 0, 3, 1)))
+    assert printed.count("fs_load_vec") == 1
+    assert "const auto x_vector = fs_load_vec<float, 4>(x + row * 4);" in printed
+    assert "const float x_2 = x_vector[2];" in printed
+    assert "x[" not in printed
 
 
 def test_three_of_four_are_read_as_four_and_two_as_two() -> None:
@@ -96,16 +96,16 @@ def test_three_of_four_are_read_as_four_and_two_as_two() -> None:
 
 
 def test_the_rest_of_a_vector_lies_inside_its_buffer_or_it_is_not_read() -> None:
-    said = gathered(*(read(n, "odd") for n in range(3)))
-    assert "fs_load_vec<float, 2>(odd + row * 4)" in said
-    assert "odd[row * 4 + 2]" in said
+    printed = gathered(*(read(n, "odd") for n in range(3)))
+    assert "fs_load_vec<float, 2>(odd + row * 4)" in printed
+    assert "odd[row * 4 + 2]" in printed
 
 
 def test_values_of_two_bytes_are_read_as_they_are_computed_with() -> None:
     loads = [apply(LOAD, Load(Name("halves"), at(n, fields=8))) for n in range(8)]
-    said = gathered(*(Let(FLOAT, f"h_{n}", load) for n, load in enumerate(loads)))
-    assert "fs_load_vec<bf16, 8>(halves + row * 8)" in said
-    assert "const float h_5 = fs_load(halves_vector[5]);" in said
+    printed = gathered(*(Let(FLOAT, f"h_{n}", load) for n, load in enumerate(loads)))
+    assert "fs_load_vec<bf16, 8>(halves + row * 8)" in printed
+    assert "const float h_5 = fs_load(halves_vector[5]);" in printed
 
 
 def test_loads_inside_of_expressions_are_found() -> None:
@@ -131,10 +131,10 @@ def test_what_may_not_be_read_is_not_read_ahead(body: tuple[Statement, ...]) -> 
 
 def test_what_is_read_before_is_known_inside_of_frames_behind_it_only() -> None:
     inside = If(ASKED, body=(Let(FLOAT, "early", field(1)),))
-    behind = If(ASKED, body=(Let(FLOAT, "late", field(1)),))
-    said = gathered(inside, *map(read, range(4)), behind)
-    assert "early = x[row * 4 + 1]" in said
-    assert "late = x_vector[1]" in said
+    after = If(ASKED, body=(Let(FLOAT, "late", field(1)),))
+    printed = gathered(inside, *map(read, range(4)), after)
+    assert "early = x[row * 4 + 1]" in printed
+    assert "late = x_vector[1]" in printed
 
 
 def test_only_what_holds_still_is_read_at_once() -> None:
@@ -143,27 +143,27 @@ def test_only_what_holds_still_is_read_at_once() -> None:
 
 
 def test_places_that_change_are_not_the_same_for_looking_alike() -> None:
-    place = variable("place", 8)
+    position = variable("place", 8)
     begin = Let(INT, "place", THREAD, changes=True)
     step = Assign(Name("place"), infix("+", Name("place"), 1))
-    loads = [Let(FLOAT, f"x_{n}", field(n, row=place)) for n in range(4)]
-    said = gathered(begin, *loads[:2], step, *loads[2:])
-    assert "fs_load_vec" not in said
+    loads = [Let(FLOAT, f"x_{n}", field(n, row=position)) for n in range(4)]
+    printed = gathered(begin, *loads[:2], step, *loads[2:])
+    assert "fs_load_vec" not in printed
 
 
 def test_what_a_warp_reads_alike_is_read_one_by_one() -> None:
-    for place in (OTHER, ROW // 64, (ROW + OTHER * 64) // 32):
-        loads = [Let(FLOAT, f"x_{n}", field(n, row=place)) for n in range(4)]
+    for position in (OTHER, ROW // 64, (ROW + OTHER * 64) // 32):
+        loads = [Let(FLOAT, f"x_{n}", field(n, row=position)) for n in range(4)]
         assert "fs_load_vec" not in gathered(*loads)
-    for place in (ROW + OTHER, ROW // 8, ROW % 8):
-        loads = [Let(FLOAT, f"x_{n}", field(n, row=place)) for n in range(4)]
+    for position in (ROW + OTHER, ROW // 8, ROW % 8):
+        loads = [Let(FLOAT, f"x_{n}", field(n, row=position)) for n in range(4)]
         assert "fs_load_vec" in gathered(*loads)
 
 
 def test_fields_are_written_at_once() -> None:
-    said = gathered(write(1), Let(FLOAT, "y", Number("2.0f")), write(0, value="y"))
-    assert "fs_vec<float, 2> out_vector;" in said
-    lines = [line.strip() for line in said.splitlines()]
+    printed = gathered(write(1), Let(FLOAT, "y", Number("2.0f")), write(0, value="y"))
+    assert "fs_vec<float, 2> out_vector;" in printed
+    lines = [line.strip() for line in printed.splitlines()]
     assert lines[-4:-2] == ["out_vector[0] = y;", "fs_store_vec(out + row * 4, out_vector);"]
     assert "out_vector[1] = 1.0f;" in lines
     assert "fs_store_vec" not in gathered(*map(write, (1, 2)))
@@ -189,12 +189,12 @@ def test_what_others_may_see_is_written_one_by_one(body: tuple[Statement, ...]) 
 
 
 def test_what_is_read_again_is_written_one_by_one() -> None:
-    """Whether a barrier is needed in between is told by addresses that are the same."""
+    """Addresses that are the same decide whether a barrier is needed in between."""
     back = Let(FLOAT, "back", field(0, "out"))
     assert "fs_store_vec" not in text(passed(write(0), write(1), back).body)
 
 
 def test_rows_one_after_the_other_are_written_each_at_once() -> None:
-    said = gathered(write(0), write(1), write(0, OTHER), write(1, OTHER))
-    assert said.count("fs_store_vec") == 2
-    assert "out_vector_1" in said
+    printed = gathered(write(0), write(1), write(0, OTHER), write(1, OTHER))
+    assert printed.count("fs_store_vec") == 2
+    assert "out_vector_1" in printed

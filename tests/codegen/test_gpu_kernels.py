@@ -50,9 +50,9 @@ def test_kernel_on_the_gpu_is_near_the_float64_run(name: str) -> None:
     case = program.case()
     with jax.enable_x64(program.wide), jax.default_matmul_precision("highest"):
         xla = [np.asarray(x) for x in jax.tree.leaves(jax.jit(program.fun)(*program.args))]
-    wanted = evaluate(case.graph, case.args, float64=True)
+    expected = evaluate(case.graph, case.args, float64=True)
     for value, reference, theirs in zip(
-        launch(case.kernel(), list(case.args)), wanted, xla, strict=True
+        launch(case.kernel(), list(case.args)), expected, xla, strict=True
     ):
         most = limit(value.dtype, relative_error(theirs, reference))
         assert relative_error(value, reference) <= most

@@ -17,7 +17,7 @@ from fusionstitch.codegen.loops.groups import (
     shared_bytes,
 )
 from fusionstitch.codegen.loops.merging import form_groups
-from fusionstitch.codegen.loops.nests import Place, form_nests
+from fusionstitch.codegen.loops.nests import Role, form_nests
 from fusionstitch.codegen.loops.phases import phases
 from fusionstitch.codegen.loops.stages import find_stages, form_of
 from fusionstitch.codegen.schedule.split import find_splits, split_reductions
@@ -203,7 +203,7 @@ def test_a_row_walked_twice_is_one_nest_of_two_levels() -> None:
     [group] = groups_of(b, softmax(b, b.parameter((1000, 64))))
     [nest] = form_nests(group)
     assert nest.levels == 3
-    assert [nest.place[s] for s in group.stages] == [Place.REDUCE, Place.REDUCE, Place.SWEEP]
+    assert [nest.role[s] for s in group.stages] == [Role.REDUCE, Role.REDUCE, Role.SWEEP]
     assert [nest.level[s] for s in group.stages] == [0, 1, 2]
 
 
@@ -212,7 +212,7 @@ def test_a_value_per_row_is_computed_once_per_row() -> None:
     x = b.parameter((1000, 64))
     [group] = groups_of(b, b.unary("log", b.reduce(x, (1,))), on=ONE)
     [nest] = form_nests(group)
-    assert [nest.place[s] for s in nest.stages] == [Place.REDUCE, Place.ROW]
+    assert [nest.role[s] for s in nest.stages] == [Role.REDUCE, Role.ROW]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])
@@ -287,12 +287,12 @@ def test_a_group_that_grows_has_the_axes_of_one_made_at_once() -> None:
 def test_what_is_decided_of_axes_makes_another_group() -> None:
     b = Builder()
     [group] = groups_of(b, b.dot(b.parameter((512, 256)), b.parameter((256, 512))))
-    before = group.grid, group.held, [*map(group.axes.extent, group.grid)]
+    before = group.grid, group.dot_axes, [*map(group.axes.extent, group.grid)]
     [tiled] = tile_dots([group], H200)
-    assert tiled.held is not None
+    assert tiled.dot_axes is not None
     assert tiled.stages == group.stages
     assert tiled.tiles < group.tiles
-    assert (group.grid, group.held, [*map(group.axes.extent, group.grid)]) == before
+    assert (group.grid, group.dot_axes, [*map(group.axes.extent, group.grid)]) == before
     [nest] = form_nests(tiled)
     for frozen in (group, tiled, nest):
         with pytest.raises(FrozenInstanceError):

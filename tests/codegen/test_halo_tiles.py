@@ -127,8 +127,8 @@ def test_a_border_may_be_made_of_anything() -> None:
     for size in (7, 16, 30):
         tiled = with_halos(graph, (size,))
         assert tiled is not graph
-        [got], [wanted] = numbers(tiled, args), numbers(graph, args)
-        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+        [got], [expected] = numbers(tiled, args), numbers(graph, args)
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_tiles_may_lie_outside_of_what_is_padded(fun: Callable[..., Any]) -> Non
     graph, x = region(fun, 20), np.linspace(-1, 1, 20, dtype=np.float32)
     tiled = with_halos(graph, (8,))
     assert tiled is not graph
-    [got], [wanted] = numbers(tiled, [x]), numbers(graph, [x])
-    np.testing.assert_array_equal(got, wanted)
+    [got], [expected] = numbers(tiled, [x]), numbers(graph, [x])
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_what_is_read_at_many_places_is_counted_once_an_op() -> None:
@@ -203,7 +203,7 @@ def grown(steps: Sequence[Step], periodic: bool) -> Callable[[Any], Any]:
     was kept."""
 
     def fun(x):  # type: ignore[no-untyped-def]
-        kept, outputs = x, []
+        retained, outputs = x, []
         for number, (kind, by, axis) in enumerate(steps):
             if kind in ("shift", "pad", "roll") and periodic:
                 x = x - jnp.roll(x, by, axis)
@@ -223,9 +223,9 @@ def grown(steps: Sequence[Step], periodic: bool) -> Callable[[Any], Any]:
             elif kind == "mean":
                 x = x - x.mean(axis, keepdims=True)
             elif kind == "keep":
-                if kept.shape == x.shape:
-                    x = x * kept
-                kept = x
+                if retained.shape == x.shape:
+                    x = x * retained
+                retained = x
                 outputs.append(x.sum(axis))
             else:
                 x = jnp.tanh(x)
@@ -248,8 +248,8 @@ def test_tiles_have_the_values_of_the_whole(
     found = stencil_axes(graph)
     tiled = with_halos(graph, sizes[: len(found)])
     x = np.random.default_rng(len(steps)).standard_normal(dims).astype(np.float32)
-    for got, wanted in zip(numbers(tiled, [x]), numbers(graph, [x]), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+    for got, expected in zip(numbers(tiled, [x]), numbers(graph, [x]), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
 
 
 # ---- schedules -----------------------------------------------------------------------------------
@@ -278,10 +278,10 @@ def test_a_template_has_the_sizes() -> None:
     found = drafted(2048, 2048)
     sizes = " ".join(map(str, found.scheduled.halo))
     assert f"halo {sizes};" in found.template
-    asked = draft(found.scheduled.before, H200, CodegenOptions(template=found.template))
-    assert isinstance(asked, Draft)
-    assert asked.template == found.template
-    assert asked.kernel().source == found.kernel().source
+    requested = draft(found.scheduled.before, H200, CodegenOptions(template=found.template))
+    assert isinstance(requested, Draft)
+    assert requested.template == found.template
+    assert requested.kernel().source == found.kernel().source
 
 
 def test_tiles_that_there_are_none_of_are_said_nowhere() -> None:
@@ -289,9 +289,9 @@ def test_tiles_that_there_are_none_of_are_said_nowhere() -> None:
     own = plan_kernel(flat, H200, in_tiles((8,)))
     assert not own.halo
     assert "halo" not in own.template
-    asked = CodegenOptions(template="halo 8;\n" + "multiply[GRID,GRID];")
+    requested = CodegenOptions(template="halo 8;\n" + "multiply[GRID,GRID];")
     with pytest.raises(CodegenError, match="nothing is shifted along 1 axes"):
-        plan_kernel(flat, H200, asked)
+        plan_kernel(flat, H200, requested)
 
 
 def test_templates_are_read() -> None:

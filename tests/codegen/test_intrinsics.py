@@ -1,5 +1,5 @@
-"""The records of the functions that kernels call (`codegen/ir/intrinsics.py`) are all there, and
-nobody else knows these functions by their names.
+"""The records of the functions that kernels call (`codegen/ir/intrinsics.py`) are all there, and no
+other file names these functions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def defined() -> dict[str, str]:
 def literals(path: Path) -> Iterator[str]:
     """The texts in a file, its docstrings apart."""
     tree = ast.parse(path.read_text())
-    said = {
+    printed = {
         id(node.body[0].value)
         for node in ast.walk(tree)
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
@@ -75,7 +75,11 @@ def literals(path: Path) -> Iterator[str]:
         and isinstance(node.body[0], ast.Expr)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in printed
+        ):
             yield node.value
 
 

@@ -25,7 +25,7 @@ def known(fun: Callable[[Any], Any], exact: bool = False, dtype: Any = jnp.float
 
 
 def spelled(x: Any, first: float = 1.50140941, largest: float = 5.0) -> Any:
-    """As XLA has it, with other numbers in some places."""
+    """As XLA has it, with some other numbers."""
     w = -jnp.log1p(-x * x)
     few, many = w - 2.5, jnp.sqrt(w) - 3.0
     p, q = jnp.full_like(x, 2.81022636e-08), jnp.full_like(x, -0.000200214257)
@@ -55,7 +55,7 @@ def test_others_are_not() -> None:
     assert known(lambda x: jnp.where(jnp.abs(x) == 1, x * jnp.inf, jnp.clip(x, -1, 1))) == 0
 
 
-#: What somebody may have between the ends of the inverse error function, in parts of it.
+#: What a program may have between the ends of the inverse error function, in parts of it.
 GUARDED: dict[str, Callable[[Any], Any]] = {
     "beyond its ends": lambda x: jnp.where(jnp.abs(x) > 1, 7.0, spelled(x)),
     "NaN": lambda x: jnp.where(jnp.isnan(x), 0.0, spelled(x)),
@@ -82,10 +82,10 @@ def test_its_argument_is_rounded_as_its_type_says(host_compiler: str, dtype: Any
     x = np.linspace(-1, 1, 4001).astype(np.float32)
     options = fs.Options(backend="emulate", scorer="paper")
     found = fs.jit(lambda x: lax.erf_inv(x.astype(dtype)), options=options)(x)
-    wanted = lax.erf_inv(x.astype(dtype))
-    np.testing.assert_array_equal(np.isinf(found), np.isinf(wanted))
+    expected = lax.erf_inv(x.astype(dtype))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(expected))
     np.testing.assert_allclose(
-        np.float32(found), np.float32(wanted), rtol=2 * float(jnp.finfo(dtype).eps)
+        np.float32(found), np.float32(expected), rtol=2 * float(jnp.finfo(dtype).eps)
     )
     assert known(lax.erf_inv, dtype=jnp.float16) == 1  # of the float that it is converted to
 
@@ -106,7 +106,7 @@ def test_kernels_compute_it(host_compiler: str, numerics: str) -> None:
     [kernel] = found.kernels
     assert ("erfinvf(" in kernel.source) is (numerics == "default")
     with np.errstate(all="ignore"):
-        wanted = ELEMENTWISE["inverse-erf"](x)
+        expected = ELEMENTWISE["inverse-erf"](x)
     result = np.asarray(fs.jit(fun, options=options)(x)).reshape(-1)
     rows = np.where(np.isnan(x.reshape(8, 256)).any(1, keepdims=True), 2, 1)
-    np.testing.assert_allclose(result, (wanted.reshape(8, 256) * rows).reshape(-1), rtol=2e-6)
+    np.testing.assert_allclose(result, (expected.reshape(8, 256) * rows).reshape(-1), rtol=2e-6)

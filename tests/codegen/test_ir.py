@@ -242,8 +242,8 @@ def test_names_can_be_changed_and_nothing_else(statement: Statement) -> None:
 
 
 def test_notes_mention_nothing() -> None:
-    said = [Note("// row"), Barrier(Scope.BLOCK, why="row"), Assign(Name("rows"), Name("x_row"))]
-    assert not mentions(said, "row")
+    message = [Note("// row"), Barrier(Scope.BLOCK, why="row"), Assign(Name("rows"), Name("x_row"))]
+    assert not mentions(message, "row")
     assert mentions([unrolled("i", 4), If(A, None, (Assign(B, Load(A, Integer(ROW))),))], "row")
     assert mentions([Store("out", Integer(Index()), A)], "out")
     assert "lane" in set(names(element("x", ROW + LANE)))

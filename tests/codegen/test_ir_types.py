@@ -67,6 +67,6 @@ def test_arithmetic_counts_by_the_type() -> None:
 
 
 def test_an_element_without_a_type_is_refused() -> None:
-    for asked in (stored, computed):
+    for requested in (stored, computed):
         with pytest.raises(CodegenError, match="c64 has no CUDA-C type"):
-            asked("c64")
+            requested("c64")

@@ -128,7 +128,7 @@ def test_the_pass_that_breaks_a_rule_is_named(
 def test_the_default_schedule_hides_no_defect_of_a_tuned_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where nobody checks, it is taken instead."""
+    """Without checks it is used instead."""
     whole = generate(rows(), H200)
     tuned = whole.template.replace(f"cta_size={whole.block};", "cta_size=512;")
     assert generate(rows(), H200, CodegenOptions(tuned=tuned)).block == 512

@@ -41,11 +41,11 @@ def test_kernel_is_near_the_float64_run_in_every_order(
     case, program = cases[name], CASES[name]
     with jax.enable_x64(program.wide):
         xla = [np.asarray(x) for x in jax.tree.leaves(jax.jit(program.fun)(*program.args))]
-    wanted = built.wanted(case)
-    own = [relative_error(x, w) for x, w in zip(xla, wanted, strict=True)]
+    expected = built.wanted(case)
+    own = [relative_error(x, w) for x, w in zip(xla, expected, strict=True)]
     assert all(e < 0.02 for e in own), "the float64 run itself is far from jax.jit"
     for order, seed in ORDERS:
-        for value, reference, e in zip(built.run(case, order, seed), wanted, own, strict=True):
+        for value, reference, e in zip(built.run(case, order, seed), expected, own, strict=True):
             assert relative_error(value, reference) <= limit(value.dtype, e), order
 
 

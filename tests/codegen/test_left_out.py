@@ -1,4 +1,4 @@
-"""Schedules that a search leaves out: refused ones, and defects where nobody checks kernels."""
+"""Schedules that a search leaves out: refused ones, and defects where kernels are not checked."""
 
 from __future__ import annotations
 

@@ -55,10 +55,10 @@ class Time:
 
 
 def test_the_fastest_is_gone_on_from_until_little_is_won() -> None:
-    asked: list[Tuning] = []
+    requested: list[Tuning] = []
 
     def made(tuning: Tuning) -> Time:
-        asked.append(tuning)
+        requested.append(tuning)
         if tuning.block == 512 and tuning.tile == 1:
             raise CodegenError("There is none.")
         assert tuning.block is not None
@@ -68,7 +68,7 @@ def test_the_fastest_is_gone_on_from_until_little_is_won() -> None:
     best = fastest(Time(100, start), start, made, device("h200"))
     assert best.us == 25
     assert best.tuning == Tuning(block=256, tile=2.0)
-    assert len(asked) == 6
+    assert len(requested) == 6
     assert fastest(best, best.tuning, made, device("h200")) is best
 
 
@@ -106,10 +106,10 @@ def test_larger_blocks_give_what_xla_gives(
             assert_near(compiled(*args), jax.jit(fun)(*args), 2e-6, rough=2e-2)
 
 
-@pytest.mark.parametrize("said", [("many", "1"), ("512", "much"), ("512", "1/0"), ("500", "2")])
-def test_what_blocks_cannot_be_is_refused(said: tuple[str, str]) -> None:
+@pytest.mark.parametrize("printed", [("many", "1"), ("512", "much"), ("512", "1/0"), ("500", "2")])
+def test_what_blocks_cannot_be_is_refused(printed: tuple[str, str]) -> None:
     with pytest.raises(CodegenError, match=r"threads|power of two"):
-        read_tuning(*said)
+        read_tuning(*printed)
 
 
 def recurrence(u: jax.Array, xs: jax.Array) -> Any:
@@ -167,6 +167,6 @@ def test_blocks_of_any_size_give_what_xla_gives(
 def test_other_sizes_of_blocks_are_refused() -> None:
     u, xs = (jax.ShapeDtypeStruct(n, jnp.float32) for n in ((64, 192), (80, 64, 192)))
     [kernel] = on_h200(recurrence, u, xs).kernels
-    asked = {kernel.name: "loop dealt blocks 64 threads 96"}
+    requested = {kernel.name: "loop dealt blocks 64 threads 96"}
     with pytest.raises(fs.FusionStitchError, match="have 32, 64, 128, 256, 512, 1024 threads"):
-        on_h200(recurrence, u, xs, templates=asked, fallback="error")
+        on_h200(recurrence, u, xs, templates=requested, fallback="error")

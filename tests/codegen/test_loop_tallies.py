@@ -64,20 +64,20 @@ def test_loops_do_what_was_counted(built: tuple[Built, dict[tuple[str, str], Cas
     for name, case in found.items():
         tally, ran = count(made.lowered[case], H200), made.counters(case)
         seen: Counter[object] = Counter(ran.meetings)
-        said: Counter[object] = Counter({SCOPES[s]: n for s, n in tally.barriers.items()})
-        said["shuffle"] = tally.shuffles
+        printed: Counter[object] = Counter({SCOPES[s]: n for s, n in tally.barriers.items()})
+        printed["shuffle"] = tally.shuffles
         for total, reads, writes in (
             (seen, ran.reads, ran.writes),
-            (said, accesses(tally.loads), accesses(tally.stores)),
+            (printed, accesses(tally.loads), accesses(tally.stores)),
         ):
             for what, each in (("read", reads), ("written", writes)):
-                for (place, width), times in each.items():
-                    total[what, "global" if place in GLOBAL else place, width] += times
-        for key in said.keys() | seen.keys() if name not in DECIDED else ():
+                for (index, width), times in each.items():
+                    total[what, "global" if index in GLOBAL else index, width] += times
+        for key in printed.keys() | seen.keys() if name not in DECIDED else ():
             if tally.upper:
-                assert seen[key] <= said[key], (name, key)
+                assert seen[key] <= printed[key], (name, key)
             else:
-                assert seen[key] == said[key], (name, key)
+                assert seen[key] == printed[key], (name, key)
 
 
 def test_phases_of_a_grid_turn_with_its_loop(

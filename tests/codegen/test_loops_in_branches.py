@@ -42,7 +42,7 @@ def either(x: jax.Array) -> jax.Array:
 
 
 def switched(x: jax.Array) -> Any:
-    """Loops in some of the branches, one of which stacks; places outside are the nearest."""
+    """Loops in some of the branches, one of which stacks; indices outside are clamped."""
 
     def stacked(x: jax.Array) -> jax.Array:
         return lax.scan(lambda c, _: (c * 0.9 + 0.1, c), x, None, length=4)[1].sum(0) * 0.2
@@ -57,7 +57,7 @@ def switched(x: jax.Array) -> Any:
 
 
 def collatz(n: jax.Array) -> Any:
-    """Whole numbers, and as many turns as they take."""
+    """Whole numbers, and as many iterations as they take."""
 
     def steps(n: jax.Array) -> jax.Array:
         turn = lambda s: (jnp.where(s[0] % 2 == 0, s[0] // 2, 3 * s[0] + 1), s[1] + 1)  # noqa: E731
@@ -121,7 +121,7 @@ def one_by_the_other(x: jax.Array) -> Any:
 
 
 def asked_again(x: jax.Array) -> jax.Array:
-    """One question for two branches: in a loop that may not turn, and after it."""
+    """One question for two branches: in a loop that may not iterate, and after it."""
 
     def step(i: jax.Array, x: jax.Array) -> jax.Array:
         large = x[0] > 0.1
@@ -207,9 +207,9 @@ def test_a_loop_in_a_branch_on_the_gpu(name: str, form: str) -> None:
 def test_turns_of_loops_in_branches_are_known_where_the_program_says_them() -> None:
     with taken():
         [stitch] = stitched(switched, ROW).stitches
-    told = dict(stitch.kernel.facts)["loops"]
-    assert isinstance(told, Loops)
-    [outer] = told.loops
+    reported = dict(stitch.kernel.facts)["loops"]
+    assert isinstance(reported, Loops)
+    [outer] = reported.loops
     assert [inner.iterations for inner in outer.inner] == [4, None]
-    turns = dict(stitch.chosen.facts.facts)["turns"]
-    assert turns == (7, ((4, (), True), (100, (), False)), True)
+    trips = dict(stitch.chosen.facts.facts)["turns"]
+    assert trips == (7, ((4, (), True), (100, (), False)), True)

@@ -102,11 +102,11 @@ PROGRAMS: dict[Callable[..., Any], tuple[tuple[np.ndarray, ...], dict[str, list[
 @pytest.mark.parametrize("fun", PROGRAMS)
 @pytest.mark.usefixtures("host_compiler")
 def test_results_lie_where_the_loop_starts_from(fun: Callable[..., Any]) -> None:
-    args, wanted = PROGRAMS[fun]
+    args, expected = PROGRAMS[fun]
     [whole] = wholes(Grown(fun, args, fun.__name__))
     found = list(cases(whole, "132 multiprocessors"))
     outputs = {case.form: sorted(o for o, _ in case.kernel.in_place) for case in found}
-    assert {form: outputs[form] for form in wanted} == wanted
+    assert {form: outputs[form] for form in expected} == expected
     artifacts = emulate.build([case.kernel for case in found], checked=True)
     for case, artifact in zip(found, artifacts, strict=True):
         for seed in range(1, 9, 2):  # odd: in place

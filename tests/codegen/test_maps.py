@@ -37,10 +37,10 @@ def fetch(op: Op, values: list[np.ndarray], index: Indices, point: dict[str, CIn
     assert is_branching(op) or len(alternatives) == 1
     for read in alternatives:
         if all(holds(guard, point) for guard in read.guards):
-            place = tuple(at(i, point) for i in read.index)
+            position = tuple(at(i, point) for i in read.index)
             dims = values[read.operand].shape
-            assert all(0 <= p < n for p, n in zip(place, dims, strict=True)), (place, dims)
-            return values[read.operand][place]
+            assert all(0 <= p < n for p, n in zip(position, dims, strict=True)), (position, dims)
+            return values[read.operand][position]
     raise AssertionError("no alternative holds")
 
 
@@ -52,20 +52,24 @@ def check(op: Op) -> None:
         values.append(numbers.reshape(operand.dims))
     wanted = evaluate_op(op, values)
     index = tuple(variable(f"d{d}", extent) for d, extent in enumerate(op.dims))
-    for place in itertools.product(*map(range, op.dims)):
-        point = {f"d{d}": CInt(p) for d, p in enumerate(place)}
-        assert fetch(op, values, index, point) == wanted[place], (op, place)
+    for position in itertools.product(*map(range, op.dims)):
+        point = {f"d{d}": CInt(p) for d, p in enumerate(position)}
+        assert fetch(op, values, index, point) == wanted[position], (op, position)
 
 
 dims_of = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 
 
 @given(dims_of, st.integers(1, 4), st.integers(0, 3))
-def test_broadcast(dims: tuple[int, ...], extent: int, place: int) -> None:
+def test_broadcast(dims: tuple[int, ...], extent: int, position: int) -> None:
     b = Builder()
-    place = min(place, len(dims))
-    kept = [d for d in range(len(dims) + 1) if d != place]
-    check(b.broadcast(b.parameter(dims, "s32"), (*dims[:place], extent, *dims[place:]), kept))
+    position = min(position, len(dims))
+    retained = [d for d in range(len(dims) + 1) if d != position]
+    check(
+        b.broadcast(
+            b.parameter(dims, "s32"), (*dims[:position], extent, *dims[position:]), retained
+        )
+    )
 
 
 @given(st.permutations(range(3)), st.permutations([2, 3, 4]))
@@ -148,9 +152,9 @@ def test_pad_at_a_part_of_its_result(spec: list[tuple[int, ...]], data: st.DataO
     index = tuple(
         variable(f"d{d}", n) + s for d, (n, s) in enumerate(zip(extents, starts, strict=True))
     )
-    for place in itertools.product(*map(range, extents)):
-        point = {f"d{d}": CInt(p) for d, p in enumerate(place)}
-        there = tuple(p + s for p, s in zip(place, starts, strict=True))
+    for position in itertools.product(*map(range, extents)):
+        point = {f"d{d}": CInt(p) for d, p in enumerate(position)}
+        there = tuple(p + s for p, s in zip(position, starts, strict=True))
         assert fetch(op, values, index, point) == wanted[there]
 
 
@@ -237,13 +241,13 @@ def _check_sums(op: Op, values: list[np.ndarray], wanted: np.ndarray) -> None:
     inner = tuple(variable(f"k{d}", extent) for d, extent in enumerate(inner_extents(op)))
     found = body_reads(op, dims, inner)
     assert len(found) == len(values)
-    for place in itertools.product(*map(range, op.dims)):
+    for position in itertools.product(*map(range, op.dims)):
         total = 0
         for step in itertools.product(*map(range, inner_extents(op))):
-            point = {f"d{d}": CInt(p) for d, p in enumerate(place)}
+            point = {f"d{d}": CInt(p) for d, p in enumerate(position)}
             point |= {f"k{d}": CInt(p) for d, p in enumerate(step)}
             total += math.prod(
                 int(value[tuple(at(i, point) for i in index)])
                 for value, (_, index) in zip(values, found, strict=True)
             )
-        assert total == wanted[place], (op, place)
+        assert total == wanted[position], (op, position)

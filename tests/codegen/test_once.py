@@ -1,4 +1,4 @@
-"""Loops whose iterations read what they made at several places: it is computed once."""
+"""Loops whose iterations read what they made at several indices: it is computed once."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_takes_less_than_to_wait_is_computed_at_each_place() -> None:
 
 
 def test_a_stencil_of_a_stencil_is_one_kernel() -> None:
-    """Without it, four of them in a row would read a value at more places than can be written."""
+    """Without it, four of them in a row would read a value at more indices than can be written."""
     target = device("h200")
     field = jax.ShapeDtypeStruct((128, 128), jnp.float32)
     for fun, barriers in ((midpoint, 2), (runge_kutta, 2)):

@@ -69,12 +69,12 @@ class Mutant:
     def separates(self) -> bool:
         """Whether the barrier lies right between a write to shared memory and its read."""
         text = self.kernel.source
-        place = r"const (\w+) = \(\w+\*\)\(?shared_memory(?: \+ (\d+))?"
-        places = dict(re.findall(place, text))
+        index = r"const (\w+) = \(\w+\*\)\(?shared_memory(?: \+ (\d+))?"
+        indices = dict(re.findall(index, text))
         before, after = text.split(BLOCK_BARRIER)[self.missing : self.missing + 2]
         written = re.findall(r"(\w+_shared\w*)\[[^;]*\] = ", before)
         read = re.findall(r"= (\w+_shared\w*)\[", after)
-        return bool({places[name] for name in written} & {places[name] for name in read})
+        return bool({indices[name] for name in written} & {indices[name] for name in read})
 
 
 def mutants(names: list[str], barrier: str) -> Iterator[Mutant]:

@@ -6,12 +6,12 @@ from itertools import count
 
 from fusionstitch.codegen.index_maps.index import constant, variable
 from fusionstitch.codegen.ir.expressions import THREAD, Integer, Name, infix, number
-from fusionstitch.codegen.ir.passes.overlap import load_ahead, store_behind
+from fusionstitch.codegen.ir.passes.overlap import load_ahead, stored_late
 from fusionstitch.codegen.ir.printer import text
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Barrier, For, Group, If, Let, Statement, Store
 from fusionstitch.codegen.ir.types import FLOAT, INT
-from tests.codegen.test_held import load, used
+from tests.codegen.test_hoisted_loads import load, used
 
 TURN, ROW = variable("turn", 5), variable("row", 8)
 OWN_ROW = Let(INT, "row", infix("/", THREAD, 4))
@@ -56,7 +56,7 @@ def test_steps_load_for_themselves_what_not_all_of_them_read() -> None:
 
 
 def test_what_a_step_reads_behind_a_barrier_is_loaded_where_the_step_begins() -> None:
-    """But what depends on what the step computes, and what is not said to stay as it is."""
+    """But what depends on what the step computes, and what is not known to stay as it is."""
     before, made = ahead(
         turns(
             CLUSTER,
@@ -101,7 +101,7 @@ def test_what_a_step_reads_first_is_loaded_by_the_step_before() -> None:
 
 
 def test_what_some_steps_do_not_come_to_is_not_loaded_by_the_step_before() -> None:
-    """Its place before the first one may lie outside."""
+    """Its index before the first one may be out of bounds."""
     late = If(infix("<=", 2, Name("turn")), None, (used(load(TURN * 8 + constant(-16))),))
     loop = turns(late, Group((CLUSTER,)))
     assert ahead(loop) == ([], text([loop]).splitlines())
@@ -131,7 +131,7 @@ def test_what_a_step_stores_for_nobody_waits_behind_its_last_barrier() -> None:
     )
     names = (f"n{number}" for number in count())
     kinds = dict.fromkeys(("out", "other", "read", "twice", "late"), FLOAT)
-    before, made = store_behind(loop, kinds, (32, 1), lambda _: next(names))
+    before, made = stored_late(loop, kinds, (32, 1), lambda _: next(names))
     assert text(before) == "const int n0 = threadIdx.x;"
     assert text([made]).splitlines() == [
         "for (int turn = 0; turn < 5; ++turn) {",
@@ -158,4 +158,4 @@ def test_what_a_step_stores_for_nobody_waits_behind_its_last_barrier() -> None:
 
 def test_without_a_barrier_stores_stay() -> None:
     loop = turns(OWN_ROW, Store("out", Integer(TURN * 8 + ROW), Name("y")))
-    assert store_behind(loop, {"out": FLOAT}, (32, 1), str) == ([], loop)
+    assert stored_late(loop, {"out": FLOAT}, (32, 1), str) == ([], loop)

@@ -1,4 +1,4 @@
-"""Integers that no two threads have alike: what is said to be a thread's own, is."""
+"""Integers that no two threads have alike: what is found to be a thread's own, is."""
 
 from __future__ import annotations
 
@@ -76,34 +76,34 @@ def test_blocks_have_their_own_by_their_number() -> None:
     assert own(known(), Integer(tile * 24 + ROW * 4 + LANE), 0)
     found = Ownership(THREADS, BLOCKS)
     found.define(Let(INT, "rank", infix("%", BLOCK, 2)))
-    place = Integer(variable("rank", 2) * 24 + Index(((Var(THREAD.name, 24), 1),)))
-    assert own(found, place, 2)
-    assert not own(found, place, 0)
+    position = Integer(variable("rank", 2) * 24 + Index(((Var(THREAD.name, 24), 1),)))
+    assert own(found, position, 2)
+    assert not own(found, position, 0)
 
 
 def test_conditions_leave_one_thread_or_one_block() -> None:
     found = known()
-    place = Integer(ROW)
+    position = Integer(ROW)
     with found.where([(infix("==", Name("lane"), 0), True)]):
-        assert own(found, place, 1)
-        assert not own(found, place, 0)
+        assert own(found, position, 1)
+        assert not own(found, position, 0)
         with found.turning(TILES), found.where([(infix("<", Name("tile"), 7), False)]):
-            assert own(found, place, 0)
+            assert own(found, position, 0)
     with found.where([(infix("==", Name("lane"), 0), False)]):
-        assert not own(found, place, 1)
+        assert not own(found, position, 1)
     with found.where([(infix("<", THREAD, 4), True)]):
         assert own(found, Integer(LANE), 1)
-    assert not own(found, place, 1)
+    assert not own(found, position, 1)
 
 
 def test_who_is_left_by_other_conditions_is_another() -> None:
     """One thread of each row, and one of all: their first elements have one address."""
-    found, place = Ownership(THREADS, BLOCKS), Integer(Index())
+    found, position = Ownership(THREADS, BLOCKS), Integer(Index())
     with found.where([(infix("==", THREAD, 0), True)]):
-        first = found.whose(place, 1)
-        assert first == found.whose(place, 1)
+        first = found.whose(position, 1)
+        assert first == found.whose(position, 1)
     with found.where([(infix("<", THREAD, 2), True), (infix("<", THREAD, 1), False)]):
-        second = found.whose(place, 1)
+        second = found.whose(position, 1)
     assert None not in (first, second)
     assert first != second
 
@@ -123,8 +123,8 @@ def test_a_number_of_values_is_not_rounded_down() -> None:
         found.define(Let(INT, "lane", infix("%", THREAD, 5)))
         found.define(Let(INT, "row", infix("/", THREAD, 5)))
         found.begin(For(INT, "column", Name("row"), number(60), step=step))
-        place = infix("+", infix("*", Name("column"), 5), Name("lane"))
-        assert own(found, place, 1) is alone
+        position = infix("+", infix("*", Name("column"), 5), Name("lane"))
+        assert own(found, position, 1) is alone
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_blocks_have_parts_one_behind_the_other(length: int, step: int, alone: b
     ):
         found = Ownership(THREADS, BLOCKS)
         found.begin(For(INT, "row", start, stop, step=step))
-        place = infix("+", infix("*", Name("row"), THREADS), THREAD)
-        assert own(found, place, 0) is alone
+        position = infix("+", infix("*", Name("row"), THREADS), THREAD)
+        assert own(found, position, 0) is alone
     found.begin(For(INT, "row", start, number(8), step=step))
-    assert not own(found, place, 0)
+    assert not own(found, position, 0)
 
 
 def test_variables_that_change_are_nobodys() -> None:
@@ -169,17 +169,17 @@ def test_what_turns_by_the_iteration_is_nobodys() -> None:
 
 
 def test_what_holds_in_a_loop_does_not_hold_behind_it() -> None:
-    found, place = Ownership(THREADS, BLOCKS), Integer(Index(((Var(THREAD.name, 24), 1),)))
+    found, position = Ownership(THREADS, BLOCKS), Integer(Index(((Var(THREAD.name, 24), 1),)))
     one = For(INT, "tile", BLOCK, number(1), step=BLOCKS)
     found.begin(one)
     with found.turning(one):
-        assert own(found, place, 0)
-    assert not own(found, place, 0)
+        assert own(found, position, 0)
+    assert not own(found, position, 0)
 
 
 def test_what_is_told_does_not_hang_on_an_order() -> None:
     for digits in itertools.permutations([Digit("x", 1, 4), Digit("x", 1, 0), Digit("x", 1, 2)]):
-        assert Digits(frozenset(digits)).tell("x", 0)
+        assert Digits(frozenset(digits)).determines("x", 0)
 
 
 @st.composite
@@ -195,11 +195,11 @@ def terms(draw: st.DrawFn, depth: int = 2) -> Term:
 @settings(max_examples=400)
 @given(st.lists(st.tuples(terms(), st.integers(1, 12)), min_size=1, max_size=3))
 def test_what_is_own_is_no_other_threads(parts: list[tuple[Term, int]]) -> None:
-    place = Index()
+    position = Index()
     for term, factor in parts:
-        place = place + Index(((term, factor),))
-    if own(Ownership(THREADS, BLOCKS), Integer(place), 1):
-        found = [_value(place, thread) for thread in range(THREADS)]
+        position = position + Index(((term, factor),))
+    if own(Ownership(THREADS, BLOCKS), Integer(position), 1):
+        found = [_value(position, thread) for thread in range(THREADS)]
         assert len(set(found)) == THREADS
 
 
@@ -217,25 +217,25 @@ def _term(term: Term, thread: int) -> int:
 def test_the_property_has_both_cases() -> None:
     """Or else the test above shows nothing."""
     thread = Index(((Var(THREAD.name, THREADS), 1),))
-    places = [
+    indices = [
         thread // a * f + thread % b for a, b, f in itertools.product((2, 3, 4), (2, 3, 4), (2, 4))
     ]
-    said = [own(Ownership(THREADS, BLOCKS), Integer(place), 1) for place in places]
-    assert any(said)
-    assert not all(said)
+    printed = [own(Ownership(THREADS, BLOCKS), Integer(position), 1) for position in indices]
+    assert any(printed)
+    assert not all(printed)
 
 
 @pytest.mark.parametrize(("dtype", "waits"), [("f32", False), ("f64", True)])
 def test_elements_of_another_size_lie_elsewhere(dtype: str, waits: bool) -> None:
-    """Two arrays one after the other in one place: element 1 of 8 bytes is that of threads 2 and
-    3 of 4."""
+    """Two arrays one after the other in the same memory: element 1 of 8 bytes is that of threads 2
+    and 3 of 4."""
     kind, accesses = Scalar(dtype), Accesses({}, Ownership(THREADS, 1), 1)
-    place = Integer(Index(((Var(THREAD.name, 24), 1),)))
+    position = Integer(Index(((Var(THREAD.name, 24), 1),)))
     statements = (
         Shared(FLOAT, "first", 0, THREADS),
         Shared(kind, "second", 0, THREADS * 4 // kind.bytes),
-        Store("first", place, number(1)),
-        Let(kind, "read", Load(Name("second"), place)),
+        Store("first", position, number(1)),
+        Let(kind, "read", Load(Name("second"), position)),
     )
     write, read = (
         event for one in statements for event in accesses.of(one) if isinstance(event, Access)

@@ -97,7 +97,7 @@ def test_what_is_overwritten_is_read_by_its_owners_alone() -> None:
     for form in ("block", "dealt", "grid"):
         region = whole_of(lambda x: lax.fori_loop(0, 5, step, x), X)
         settings = Settings(H200, CodegenOptions())
-        text = plan_loops(region, settings, asked=f"loop {form}").kernel().source
+        text = plan_loops(region, settings, template=f"loop {form}").kernel().source
         assert "fs_clamp" not in text
 
 

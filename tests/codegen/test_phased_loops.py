@@ -52,7 +52,7 @@ def conjugate_gradients(a: jax.Array, b: jax.Array) -> Any:
 
 
 def jacobi(a: jax.Array, b: jax.Array) -> Any:
-    """The condition itself sums up, and a counter is handed on."""
+    """The condition itself sums up, and a counter is a result."""
     d = jnp.diag(a)
 
     def step(s: Any) -> Any:
@@ -232,7 +232,7 @@ def asked_twice(x: jax.Array) -> jax.Array:
 
 
 def begun_twice(x: jax.Array) -> jax.Array:
-    """Two loops begin with a sum that is read after the loop around them, which may not turn."""
+    """Two loops begin with a sum that is read after the loop around them, which may not iterate."""
 
     def step(i: jax.Array, x: jax.Array) -> jax.Array:
         total = jnp.sum(x)
@@ -307,8 +307,8 @@ def numbered(x: jax.Array, w: jax.Array) -> jax.Array:
 
 def spaced(x: jax.Array, w: jax.Array) -> jax.Array:
     """What rows have of their own is joined before the loop."""
-    places = jnp.linspace(0.1, x[0, 0], 8)[::-1, None]
-    return lax.fori_loop(0, 5, lambda i, x: jnp.tanh(x @ w) + places * i, x)
+    indices = jnp.linspace(0.1, x[0, 0], 8)[::-1, None]
+    return lax.fori_loop(0, 5, lambda i, x: jnp.tanh(x @ w) + indices * i, x)
 
 
 def joined(x: jax.Array) -> jax.Array:
@@ -417,9 +417,9 @@ def agree(
     found = stitched(fun, *args)
     assert not [one.reason for one in found.rejected if one.rule == "loop"]
     assert f"loop {form}" in {kernel.template[: 5 + len(form)] for kernel in found.kernels}
-    # reports show what the plan was told
-    told = [one.chosen.facts.cost.shared_bytes for one in found.stitches]
-    assert told == [one.kernel.shared_bytes for one in found.stitches]
+    # reports show what the plan was given
+    reported = [one.chosen.facts.cost.shared_bytes for one in found.stitches]
+    assert reported == [one.kernel.shared_bytes for one in found.stitches]
     with jax.default_matmul_precision("highest"):
         ours = fs.jit(fun, options=fs.Options(backend=backend, fallback="error"))(*args)
         theirs = jax.jit(fun)(*args)
@@ -439,8 +439,8 @@ def largest_twice(x: jax.Array) -> jax.Array:
     """Two reductions of pairs by the same body, one in a loop of the other's."""
 
     def marked(x: jax.Array) -> jax.Array:
-        places = lax.broadcasted_iota(jnp.int32, x.shape, 1)
-        return x + (places == jnp.argmax(x, -1, keepdims=True)).astype(x.dtype)
+        indices = lax.broadcasted_iota(jnp.int32, x.shape, 1)
+        return x + (indices == jnp.argmax(x, -1, keepdims=True)).astype(x.dtype)
 
     inner = lambda x: lax.fori_loop(0, 3, lambda _, x: marked(x), x)  # noqa: E731
     return lax.fori_loop(0, 3, lambda _, x: marked(inner(x)), x)

@@ -55,8 +55,8 @@ def same(graph: Graph, other: Graph) -> None:
     """Both give equal values for equal inputs, but for the order in which sums are rounded."""
     draw = np.random.default_rng(len(graph.ops))
     args = [draw.standard_normal(p.dims).astype(np.float32) for p in graph.parameters]
-    for wanted, found in zip(evaluate(graph, args), evaluate(other, args), strict=True):
-        np.testing.assert_allclose(found, wanted, 1e-5, 1e-5)
+    for expected, found in zip(evaluate(graph, args), evaluate(other, args), strict=True):
+        np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
 
 
 # ---- which outputs -------------------------------------------------------------------------------
@@ -121,15 +121,15 @@ def test_elements_of_a_piece_go_where_the_concatenate_has_them(data: st.DataObje
     output = b.concatenate(parts, axis)
     numbers = np.arange(output.shape.size).reshape(output.dims)
     for n, (part, start) in enumerate(zip(parts, np.cumsum([0, *sizes]), strict=False)):
-        wanted = np.take(numbers, range(start, start + sizes[n]), axis)
+        expected = np.take(numbers, range(start, start + sizes[n]), axis)
         flat = b.parameter((part.shape.size,))
-        for value, cut in ((part, wanted), (flat, wanted.reshape(-1))):
+        for value, cut in ((part, expected), (flat, expected.reshape(-1))):
             index = tuple(variable(f"d{d}", extent) for d, extent in enumerate(value.dims))
-            address, guards = Piece(output, part, axis, int(start)).place(index, value)
+            address, guards = Piece(output, part, axis, int(start)).address(index, value)
             assert not guards
-            for place in itertools.product(*map(range, value.dims)):
-                point = {f"d{d}": CInt(p) for d, p in enumerate(place)}
-                assert at(address, point) == cut[place]
+            for position in itertools.product(*map(range, value.dims)):
+                point = {f"d{d}": CInt(p) for d, p in enumerate(position)}
+                assert at(address, point) == cut[position]
 
 
 # ---- sums of padded values -----------------------------------------------------------------------

@@ -99,10 +99,10 @@ def test_the_next_iteration_waits_behind_the_last_read_of_this_one() -> None:
 def test_what_those_read_who_leave_a_loop_is_waited_for() -> None:
     """The loop's own last barrier is not after it: they leave at its beginning."""
     other = Shared(FLOAT, "other", 512, 64)
-    asked = Leave(infix(">", load("kept", Integer(constant(0))), Number("1.0f")))
+    requested = Leave(infix(">", load("kept", Integer(constant(0))), Number("1.0f")))
     fill = over("row", Store("other", Integer(ROW), load("x", Integer(ROW))))
     use = over("column", Store("out", Integer(COLUMN), load("other", Integer(COLUMN))))
-    said = outline(placed(KEPT, other, over("tile", KEEP, While((asked, fill, use)))))
+    said = outline(placed(KEPT, other, over("tile", KEEP, While((requested, fill, use)))))
     assert said[-2:] == ["block", "end"]
 
 
@@ -142,9 +142,9 @@ def test_a_team_waits_for_its_own_threads() -> None:
 
 
 def test_the_block_waits_where_warps_of_a_team_leave_their_places() -> None:
-    kept = replace(KEPT, offset=256)
+    retained = replace(KEPT, offset=256)
     first = If(infix("<", THREAD, 64), None, (SUM, JOIN_TEAM))
-    said = outline(placed(EXCHANGE, kept, first, KEEP))
+    said = outline(placed(EXCHANGE, retained, first, KEEP))
     assert said == ["if", "join", "end", "block", "for", "end"]
 
 

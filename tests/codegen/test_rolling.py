@@ -46,14 +46,14 @@ def test_buffers_and_places_in_addresses_may_differ() -> None:
     assert repeat is not None
     assert text([repeat.body]) == "const float x_1 = a[i * 4 + at_0];"
     assert repeat.buffers == {"a": ("a", "b")}
-    assert repeat.places == {"at_0": ("7", "9")}
+    assert repeat.constants == {"at_0": ("7", "9")}
 
 
 def test_what_is_the_same_everywhere_stays() -> None:
     repeat = repeat_of((add(at("a", 3), at("c", 3)), add(at("b", 3), at("c", 3))), TYPES)
     assert repeat is not None
     assert repeat.buffers == {"a": ("a", "b")}
-    assert not repeat.places
+    assert not repeat.constants
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def kernel(*body: Statement, functions: tuple[Function, ...] = ()) -> Lowered:
     return Lowered("k", (*buffers, out), functions, body, 32, 1, 1, 0)
 
 
-def terms(*places: tuple[str, int], term: bool = True) -> list[Statement]:
+def terms(*indices: tuple[str, int], term: bool = True) -> list[Statement]:
     start = Let(FLOAT, "s", Number("0.0f"), changes=True)
-    return [start, *(replace(add(at(buffer, place)), term=term) for buffer, place in places)]
+    return [start, *(replace(add(at(buffer, place)), term=term) for buffer, place in indices)]
 
 
 FOUR = (("a", 0), ("b", 3), ("c", 3), ("d", 3))
@@ -120,8 +120,8 @@ def test_few_terms_and_other_statements_stay() -> None:
 
 def test_functions_have_names_of_their_own() -> None:
     parameters = tuple((PointerTo(FLOAT, constant=True), name) for name in ("x", "y", "z", "w"))
-    places = tuple((name, 0) for _, name in parameters)
-    own = Function("part", (*parameters, (PointerTo(FLOAT), "out")), (*terms(*places), STORE))
+    indices = tuple((name, 0) for _, name in parameters)
+    own = Function("part", (*parameters, (PointerTo(FLOAT), "out")), (*terms(*indices), STORE))
     call = Invoke("part", tuple(map(Name, ("a", "b", "c", "d", "out"))))
     rolled = roll_terms(kernel(call, functions=(own,)), Names(["term"]))
     assert rolled.body == (call,)

@@ -181,11 +181,11 @@ def check(fun: Callable[..., Any], dtype: Any, shape: tuple[int, int], scope: st
     assert scope in [dict(kernel.facts)["scope"] for kernel in ours.kernels]
     for given in (x, np.round(2 * x) / 2):
         with jax.disable_jit():
-            want = np.asarray(grad(given))
+            expected = np.asarray(grad(given))
         got = np.asarray(ours(given))
-        assert want.any()
-        np.testing.assert_array_equal(got != 0, want != 0)
-        np.testing.assert_allclose(got, want, rtol=float(jnp.finfo(dtype).eps))
+        assert expected.any()
+        np.testing.assert_array_equal(got != 0, expected != 0)
+        np.testing.assert_allclose(got, expected, rtol=float(jnp.finfo(dtype).eps))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -230,15 +230,15 @@ def test_what_a_body_of_the_user_compares_is_rounded(dtype: Any) -> None:
     ours = compiled(fun, x, backend="emulate")
     assert ours.kernels
     with jax.disable_jit():
-        want = fun(x)
-    for got, one in zip(ours(x), want, strict=True):
+        expected = fun(x)
+    for got, one in zip(ours(x), expected, strict=True):
         assert_same_bits(np.asarray(got), np.asarray(one))
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_loops_compare_what_they_carry(dtype: Any, form: str) -> None:
-    """In registers and in memory: signs, places and counts that rounding decides."""
+    """In registers and in memory: signs, indices and counts that rounding decides."""
 
     def fun(x, y):
         def step(state, _):
@@ -255,6 +255,6 @@ def test_loops_compare_what_they_carry(dtype: Any, form: str) -> None:
         ours = fs.jit(fun, options=options).lower(x, y).compile()
     assert [kernel.template.split()[:2] for kernel in ours.kernels] == [["loop", form]]
     with jax.disable_jit():
-        want = fun(x, y)
-    for got, one in zip(jax.tree.leaves(ours(x, y)), jax.tree.leaves(want), strict=True):
+        expected = fun(x, y)
+    for got, one in zip(jax.tree.leaves(ours(x, y)), jax.tree.leaves(expected), strict=True):
         assert_same_bits(np.asarray(got), np.asarray(one))

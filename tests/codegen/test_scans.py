@@ -115,8 +115,8 @@ def test_a_scan_that_is_read_later_is_a_part_of_it() -> None:
     moved = scans[before]
     assert isinstance(moved, Moved)
     assert (moved.scan, moved.dim, moved.by, moved.nothing) == (now, 1, 8, 0.0)
-    [got], wanted = evaluate(scan_in_pieces(graph), [X], float64=True), moving_sums(X)
-    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    [got], expected = evaluate(scan_in_pieces(graph), [X], float64=True), moving_sums(X)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_reversed_scan_is_one_of_the_array_as_it_is() -> None:
@@ -174,10 +174,10 @@ def test_gaps_that_hold_something_are_no_gaps() -> None:
 def same(graph: Graph, args: list[np.ndarray]) -> None:
     made = scan_in_pieces(graph)
     assert made is not graph
-    for wanted, value in zip(evaluate(graph, args), evaluate(made, args), strict=True):
-        if wanted.dtype == np.uint8:  # bits of floats: of the last place they say nothing
-            wanted, value = wanted.view(np.float32), value.view(np.float32)
-        np.testing.assert_allclose(value, wanted, 2e-5, 2e-5 * (np.abs(wanted).max() + 1))
+    for expected, value in zip(evaluate(graph, args), evaluate(made, args), strict=True):
+        if expected.dtype == np.uint8:  # bits of floats: of the last place they say nothing
+            expected, value = expected.view(np.float32), value.view(np.float32)
+        np.testing.assert_allclose(value, expected, 2e-5, 2e-5 * (np.abs(expected).max() + 1))
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -139,8 +139,8 @@ def test_selects_give_what_the_scatter_gives(name: str) -> None:
     expanded = expand_scatters(graph)
     assert not any(op.opcode == "scatter" for op in expanded)
     ours, theirs = (evaluate(g, args, float64=True) for g in (expanded, graph))
-    for mine, wanted in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(mine, wanted)
+    for mine, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, expected)
     np.testing.assert_allclose(ours[0], jax.jit(fun)(*args), rtol=1e-6)
 
 
@@ -164,8 +164,8 @@ def test_sums_over_the_scattered_dim_do_not_walk_it() -> None:
     args = drawn(6), places(6)
     graph = whole(lowered(sums, *args))
     expanded = expand_scatters(graph)
-    for mine, wanted in zip(evaluate(expanded, args), evaluate(graph, args), strict=True):
-        np.testing.assert_allclose(mine, wanted, rtol=1e-6)
+    for mine, expected in zip(evaluate(expanded, args), evaluate(graph, args), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-6)
     reduced = [op.operands[0].dims for op in expanded if op.opcode == "reduce"]
     # what is left: the sum of columns, the sum of 6 updates, the maximum
     assert sorted(reduced) == [(6,), (6, 5), (6, 5)]

@@ -44,15 +44,15 @@ def figure_1_dominates(a, b):
 
 def test_figure_1_add_reuses_the_space_of_dot_1():
     plan = plan_shared(FIGURE_1, figure_1_dominates, LIMIT)
-    assert plan.slots["dot_1"] == plan.slots["add"]
+    assert plan.results["dot_1"] == plan.results["add"]
     assert plan.total == 35_344 + 384 + 376
-    assert (plan.requests, plan.allocations, plan.shares) == (4, 3, 1)
+    assert (plan.requests, plan.buffers, plan.shares) == (4, 3, 1)
 
 
 def test_figure_1_without_sharing_takes_the_72_kb_of_the_paper():
     plan = plan_shared(FIGURE_1, figure_1_dominates, LIMIT, sharing=False)
     assert plan.total == plan.unshared == 2 * 35_344 + 384 + 376
-    assert (plan.allocations, plan.shares, plan.reclaims) == (4, 0, 0)
+    assert (plan.buffers, plan.shares, plan.reclaims) == (4, 0, 0)
 
 
 def test_the_volume_is_forbidden_with_its_facts():
@@ -73,14 +73,14 @@ def test_a_reader_that_permutes_cannot_overwrite_but_frees_for_the_next():
         request("c", 64, reads=["b"]),
     ]
     plan = plan_shared(schedules, after("a", "b", "c"), LIMIT)
-    assert plan.slots["b"].offset != plan.slots["a"].offset
-    assert plan.slots["c"].offset == plan.slots["a"].offset
+    assert plan.results["b"].offset != plan.results["a"].offset
+    assert plan.results["c"].offset == plan.results["a"].offset
 
 
 def test_in_place_needs_equal_sizes():
     schedules = [request("f32", 64), request("bf16", 32, in_place=["f32"])]
     plan = plan_shared(schedules, after("f32", "bf16"), LIMIT)
-    assert plan.allocations == 2
+    assert plan.buffers == 2
 
 
 def test_in_place_after_another_reader():
@@ -90,13 +90,13 @@ def test_in_place_after_another_reader():
         request("b", 64, reads=["sum"], in_place=["a"]),
     ]
     plan = plan_shared(schedules, after("a", "sum", "b"), LIMIT)
-    assert plan.slots["b"].offset == plan.slots["a"].offset
+    assert plan.results["b"].offset == plan.results["a"].offset
 
 
 def test_a_shared_buffer_grows_to_the_larger_owner():
     schedules = [request("a", 64), request("s", 16, reads=["a"]), request("b", 256, reads=["s"])]
     plan = plan_shared(schedules, after("a", "s", "b"), LIMIT)
-    assert plan.slots["a"].buffer == plan.slots["b"].buffer
+    assert plan.results["a"].buffer == plan.results["b"].buffer
     assert plan.total == 256 + 16
 
 
@@ -111,8 +111,8 @@ def test_a_reclaimed_buffer_has_one_new_owner_only():
         request("out", reads=["y", "z"]),
     ]
     plan = plan_shared(schedules, after("a", "b", "x", "y", "z", "out"), LIMIT)
-    assert plan.allocations == 3
-    assert len({plan.slots[op].buffer for op in "xyz"}) == 3
+    assert plan.buffers == 3
+    assert len({plan.results[op].buffer for op in "xyz"}) == 3
     assert plan.reclaims == 4  # b at x, then x at z, y and z at out
 
 
@@ -123,8 +123,8 @@ def test_scratch_lives_only_while_its_schedule_runs():
         request("out", reads=["b"], scratch=128),
     ]
     plan = plan_shared(schedules, after("a", "b", "out"), LIMIT)
-    assert plan.slots["b"].buffer == plan.scratch["a"].buffer
-    assert plan.scratch["out"].buffer == plan.slots["a"].buffer
+    assert plan.results["b"].buffer == plan.scratch["a"].buffer
+    assert plan.scratch["out"].buffer == plan.results["a"].buffer
     assert plan.total == 128 + 64 + 32
 
 
@@ -145,16 +145,16 @@ def test_inside_a_nest_a_buffer_changes_hands_in_place_only():
     def plan(**nest):
         schedules = [
             request("v", 64),
-            request("narrow", 16, in_place=["v"], **nest),  # too small to take v's place
+            request("narrow", 16, in_place=["v"], **nest),  # too small for v's buffer
             request("other", 64, **nest),
             request("out", reads=["narrow", "other"]),
         ]
         return plan_shared(schedules, after("v", "narrow", "other", "out"), LIMIT)
 
     apart = plan()
-    assert apart.slots["other"].buffer == apart.slots["v"].buffer
+    assert apart.results["other"].buffer == apart.results["v"].buffer
     interleaved = plan(nest=1)
-    assert interleaved.allocations == 3
+    assert interleaved.buffers == 3
 
 
 def test_in_place_beside_a_reader_of_the_same_nest():
@@ -167,15 +167,15 @@ def test_in_place_beside_a_reader_of_the_same_nest():
         ]
         return plan_shared(schedules, after("v", "s", "w", "out"), LIMIT)
 
-    assert plan(reads=["v"]).allocations == 3
+    assert plan(reads=["v"]).buffers == 3
     same_element = plan(in_place=["v"])
-    assert same_element.slots["w"] == same_element.slots["v"]
+    assert same_element.results["w"] == same_element.results["v"]
 
 
 def test_alignment_is_kept():
     schedules = [request("a", 4), request("b", 4, align=128), request("out", reads=["a", "b"])]
     plan = plan_shared(schedules, nothing, LIMIT)
-    assert (plan.slots["b"].offset, plan.slots["a"].offset, plan.total) == (0, 16, 20)
+    assert (plan.results["b"].offset, plan.results["a"].offset, plan.total) == (0, 16, 20)
 
 
 def test_a_schedule_must_read_what_was_written():
@@ -223,47 +223,47 @@ def simulate(schedules, plan):
     """
     memory = {}
 
-    def tags(slot):
-        return {memory.get(byte) for byte in range(slot.offset, slot.offset + slot.bytes)}
+    def tags(own):
+        return {memory.get(byte) for byte in range(own.offset, own.offset + own.bytes)}
 
-    def write(slot, tag):
-        memory.update((byte, tag) for byte in range(slot.offset, slot.offset + slot.bytes))
+    def write(own, tag):
+        memory.update((byte, tag) for byte in range(own.offset, own.offset + own.bytes))
 
     for schedule in schedules:
         op = schedule.op
         for read in schedule.reads:
-            assert tags(plan.slots[read]) == {read}
+            assert tags(plan.results[read]) == {read}
         if schedule.scratch:
             write(plan.scratch[op], (op, "scratch"))
         if schedule.bytes:
-            write(plan.slots[op], op)
+            write(plan.results[op], op)
         if schedule.scratch:
             assert tags(plan.scratch[op]) == {(op, "scratch")}
         for read in schedule.reads:
-            mine = op in plan.slots and plan.slots[read] == plan.slots[op]
-            assert tags(plan.slots[read]) == {op if mine else read}
+            mine = op in plan.results and plan.results[read] == plan.results[op]
+            assert tags(plan.results[read]) == {op if mine else read}
             assert not mine or read in schedule.in_place
 
 
 def accesses(schedule, plan):
-    """(slot, op) pairs that a schedule touches."""
+    """(allocation, op) pairs that a schedule touches."""
     own = [
         (where[schedule.op], schedule.op)
-        for where in (plan.slots, plan.scratch)
+        for where in (plan.results, plan.scratch)
         if schedule.op in where
     ]
-    return own + [(plan.slots[op], op) for op in schedule.reads]
+    return own + [(plan.results[op], op) for op in schedule.reads]
 
 
 def disjoint(a, b):
     return a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
 
 
-def check_same_element(earlier, later, op, slot, plan):
+def check_same_element(earlier, later, op, own, plan):
     """Two schedules of one nest may touch the same bytes only thread by thread, in place."""
     assert op == earlier.op or op in earlier.in_place
-    assert slot == plan.slots[later.op]
-    assert any(plan.slots[o] == slot for o in later.in_place)
+    assert own == plan.results[later.op]
+    assert any(plan.results[o] == own for o in later.in_place)
 
 
 @pytest.mark.parametrize("seed", range(300))

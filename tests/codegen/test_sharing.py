@@ -10,7 +10,7 @@ from fusionstitch.codegen.ir.expressions import BLOCK, THREAD, Expr, Name, infix
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.names import Names
-from fusionstitch.codegen.ir.passes.sharing import MOST_PLACES, share_functions
+from fusionstitch.codegen.ir.passes.sharing import MOST_CONSTANTS, share_functions
 from fusionstitch.codegen.ir.printer import function, text
 from fusionstitch.codegen.ir.statements import Function, If, Invoke, Let, Statement
 from fusionstitch.codegen.ir.types import FLOAT, INT, LONG, PointerTo
@@ -24,13 +24,13 @@ PARAMETERS = ((INT, "tile"), (PointerTo(FLOAT, constant=True), "in_0"), (Pointer
 X = np.arange(256, dtype=np.float32)
 
 
-def doubled(name: str, *places: int, times: int = 2) -> Function:
+def doubled(name: str, *indices: int, times: int = 2) -> Function:
     """Makes elements of each of the `places` from those after it."""
     body: list[Statement] = [Let(INT, "t", THREAD)]
-    for place in places:
-        value = infix("*", loaded("in_0", TILE * 32 + T + place), times)
-        body += [Let(FLOAT, f"v_{place}", value)] if place == -1 else []
-        body += [put("out_0", TILE * 32 + T + place, value)]
+    for position in indices:
+        value = infix("*", loaded("in_0", TILE * 32 + T + position), times)
+        body += [Let(FLOAT, f"v_{position}", value)] if position == -1 else []
+        body += [put("out_0", TILE * 32 + T + position, value)]
     return Function(name, PARAMETERS, tuple(body))
 
 
@@ -83,7 +83,7 @@ def test_places_beyond_32_bits_are_wider() -> None:
     assert [kind for kind, _ in found.parameters[3:]] == [LONG, LONG]
 
 
-MANY = range(32, 32 * (2 + MOST_PLACES // 2), 32)
+MANY = range(32, 32 * (2 + MOST_CONSTANTS // 2), 32)
 
 
 @pytest.mark.parametrize(
@@ -91,17 +91,17 @@ MANY = range(32, 32 * (2 + MOST_PLACES // 2), 32)
     [
         [doubled("part", 64)],
         [doubled("part", 64), doubled("part_1", 64, times=3)],
-        [doubled("part", *MANY), doubled("part_1", *(place + 1 for place in MANY))],
+        [doubled("part", *MANY), doubled("part_1", *(position + 1 for position in MANY))],
     ],
 )
 def test_what_no_other_one_does_stands_where_it_is_called(functions: list[Function]) -> None:
     inside = If(infix("<", BLOCK, 1), None, tuple(call(f.name, BLOCK) for f in functions))
     found = shared(kernel(functions, Let(INT, "t", THREAD), inside))
     assert not found.functions
-    said = text(found.body)
-    assert "const int tile = blockIdx.x;" in said
-    assert "const int t_1 = threadIdx.x;" in said
-    assert "out[tile * 32 + t_1 + 64] = x[tile * 32 + t_1 + 64] * 2;" in said
+    message = text(found.body)
+    assert "const int tile = blockIdx.x;" in message
+    assert "const int t_1 = threadIdx.x;" in message
+    assert "out[tile * 32 + t_1 + 64] = x[tile * 32 + t_1 + 64] * 2;" in message
 
 
 def test_what_is_not_read_is_not_declared() -> None:

@@ -98,5 +98,5 @@ def test_values_stay(
     graph = whole_of(fun, X)
     made = expand(graph, "default")
     assume("windows" not in opcodes(made))  # those of one element
-    [wanted], [found] = (evaluate(one, [X]) for one in (graph, made))
-    np.testing.assert_allclose(found, wanted, 1e-5, 1e-5)
+    [expected], [found] = (evaluate(one, [X]) for one in (graph, made))
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-5)

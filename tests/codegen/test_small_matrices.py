@@ -112,8 +112,8 @@ def test_kernels_have_the_values_of_jax(name: str, built: Any) -> None:
     kernels.check(case, "random", 5)
     fun, args = PROGRAMS[name]
     with jax.enable_x64(args[0].itemsize == 8):
-        wanted = jax.tree.leaves(fun(*args))
-    for got, one in zip(kernels.run(case), wanted, strict=True):
+        expected = jax.tree.leaves(fun(*args))
+    for got, one in zip(kernels.run(case), expected, strict=True):
         np.testing.assert_allclose(got, one, rtol=1e-4, atol=1e-5)
 
 
@@ -152,8 +152,8 @@ def _info(*dims: int) -> Graph:
     graph = for_gpus(jnp.linalg.cholesky, np.zeros(dims, np.float32))
     parts = [op for op in graph if op.opcode == "get-tuple-element"]
     [info] = [op for op in parts if op.attrs["index"] == 1]
-    wanted = graph.reach[info.id]
-    ops = [op for op in graph if wanted >> op.id & 1 and op.opcode != "parameter"]
+    expected = graph.reach[info.id]
+    ops = [op for op in graph if expected >> op.id & 1 and op.opcode != "parameter"]
     return region("info", ops, graph.parameters, [info])
 
 

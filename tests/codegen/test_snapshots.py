@@ -55,18 +55,18 @@ def test_steps_are_in_the_order_in_which_they_were_taken() -> None:
     assert names[0] == "region"
     taken = [one.name for one in PASSES if one.name in names]
     assert "split" in taken
-    behind = ["stages", "groups", "schedule", "memory", "lowered", "barriers"]
+    after = ["stages", "groups", "schedule", "memory", "lowered", "barriers"]
     assert [n for n in names if n not in ("region", "ways", "stages with kept values")] == [
         *taken,
-        *behind,
+        *after,
     ]
 
 
 def test_a_pass_that_changes_nothing_is_not_drawn() -> None:
     b = Builder()
     graph = whole(b.graph(b.exp(b.parameter((64,)))))
-    behind = ["stages", "groups", "schedule", "memory", "lowered"]
-    assert list(drawn(graph)) == ["region", "ways", *behind]
+    after = ["stages", "groups", "schedule", "memory", "lowered"]
+    assert list(drawn(graph)) == ["region", "ways", *after]
 
 
 def test_who_looks_on_changes_nothing() -> None:

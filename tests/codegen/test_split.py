@@ -87,8 +87,8 @@ def test_neighbouring_summed_dims_are_split_as_one() -> None:
     assert count % (3 * 40) == 0
     assert 1000 % (count // (3 * 40)) == 0
     value = np.arange(480_000, dtype=np.float32).reshape(3, 40, 1000, 4) % 7
-    (wanted,), (found,) = evaluate(graph, [value]), evaluate(split, [value])
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    (reference,), (found,) = evaluate(graph, [value]), evaluate(split, [value])
+    np.testing.assert_allclose(found, reference, rtol=1e-6)
     assert first.dims[0] == second.operands[0].dims[0]
 
 

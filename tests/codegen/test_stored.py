@@ -72,7 +72,7 @@ def test_sums_keep_their_shares_of_the_device() -> None:
     found = [own, *starts(own, settings), *near]
     assert len(found) > 2
     for one in found:
-        if one.halo:  # sums of a tile are nobody's share
+        if one.halo:  # sums of a tile have no share
             continue
         stages = [stage for group in one.plan.groups for stage in group.group.stages]
         assert {stage.share for stage in stages if stage.share is not None} == shares
@@ -138,8 +138,8 @@ def test_the_search_goes_on_from_there() -> None:
 def test_who_asks_for_a_schedule_gets_it() -> None:
     graph = region(1024, 1027)
     own = inlined(graph)
-    asked = drafted(graph, CodegenOptions(template=own.template))
-    assert asked.template == own.template
+    requested = drafted(graph, CodegenOptions(template=own.template))
+    assert requested.template == own.template
     assert drafted(graph, CodegenOptions(tuning=Tuning(block=128))).cost.blocks
     assert stored(drafted(graph, CodegenOptions(tuning=Tuning(block=128))).scheduled) == frozenset()
 
@@ -167,10 +167,10 @@ def test_results_do_not_depend_on_what_is_stored(host_compiler: str) -> None:
     assert len(templates) >= 4
     cases = [Case(graph, (field,), SMALL_GRID, CodegenOptions(template=t)) for t in templates]
     built = build(cases)
-    wanted = np.asarray(jax.jit(fluxes)(field))
+    expected = np.asarray(jax.jit(fluxes)(field))
     for case, kernel in built.kernels.items():
         [found] = launched(kernel, built.artifacts[case], case.args)
-        np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=2e-6)
+        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
 
 
 def test_records_are_read_where_their_members_are() -> None:

@@ -72,16 +72,16 @@ def _across(dtype: Any, a: np.ndarray, b: np.ndarray) -> Launch:
 @pytest.mark.parametrize(("order", "seed"), ORDERS)
 def test_a_warp_multiplies_words_of_every_type(order: Any, seed: int, host_compiler: str) -> None:
     draw = np.random.default_rng(3)
-    launches, wanted = [], []
+    launches, expected = [], []
     for dtype in (F32, BF16, F16):
         depth = 8 if dtype is F32 else 16
         a = draw.standard_normal((16, depth)).astype(dtype)
         b, c = draw.standard_normal((8, depth)), draw.standard_normal((depth, 16))
         launches += [_along(dtype, a, b.astype(dtype)), _across(dtype, a, c.astype(dtype))]
         left = a.astype(np.float64)
-        wanted += [left @ b.astype(dtype).astype(np.float64).T]
-        wanted += [left @ c.astype(dtype).astype(np.float64)]
-    for got, right in zip(on_emulator(launches, order, seed), wanted, strict=True):
+        expected += [left @ b.astype(dtype).astype(np.float64).T]
+        expected += [left @ c.astype(dtype).astype(np.float64)]
+    for got, right in zip(on_emulator(launches, order, seed), expected, strict=True):
         np.testing.assert_allclose(got, right.ravel(), rtol=1e-5, atol=1e-5)
 
 

@@ -325,8 +325,8 @@ def test_a_dropout_before_a_norm_draws_its_bits_once() -> None:
     """Three loops along each row read the dropped values: they are kept, not drawn again."""
 
     def norm(words: jax.Array, x: jax.Array) -> jax.Array:
-        kept = jax.random.bernoulli(jax.random.wrap_key_data(words), 0.9, x.shape)
-        dropped = jnp.where(kept, x / 0.9, 0.0)
+        retained = jax.random.bernoulli(jax.random.wrap_key_data(words), 0.9, x.shape)
+        dropped = jnp.where(retained, x / 0.9, 0.0)
         centred = dropped - jnp.mean(dropped, -1, keepdims=True)
         return centred * jax.lax.rsqrt(jnp.mean(centred**2, -1, keepdims=True) + 1e-5)
 

@@ -37,14 +37,14 @@ OTHERS: dict[str, tuple[Expr, Expr]] = {
 }
 
 
-@pytest.mark.parametrize("said", SAME)
-def test_these_are_equal(said: str) -> None:
-    one, other = SAME[said]
+@pytest.mark.parametrize("printed", SAME)
+def test_these_are_equal(printed: str) -> None:
+    one, other = SAME[printed]
     assert sum_of(one) == sum_of(other)
     assert hash(sum_of(one)) == hash(sum_of(other))
 
 
-@pytest.mark.parametrize("said", OTHERS)
-def test_these_are_not(said: str) -> None:
-    one, other = OTHERS[said]
+@pytest.mark.parametrize("printed", OTHERS)
+def test_these_are_not(printed: str) -> None:
+    one, other = OTHERS[printed]
     assert sum_of(one) != sum_of(other)

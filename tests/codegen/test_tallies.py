@@ -21,8 +21,8 @@ UPPER = {
     *("placed_in_sums_8", "placed_in_sums_32", "placed_in_sums_of_rows"),
     *("reshaped_and_placed", "squeezed_and_placed"),
 }
-#: Where a condition has too many combinations of block, thread and turn to ask it for all of them,
-#: or the data is taken not to say otherwise.
+#: Where a condition has too many combinations of block, thread and iteration to evaluate all of
+#: them, or the data is taken not to decide otherwise.
 SAMPLED = {
     *("streamed_causal_f32", "streamed_causal_bf16", "streamed_causal_f16"),
     *("teams_with_rows_of_their_own", "teams_of_a_clipped_step"),
@@ -57,18 +57,18 @@ def test_a_kernel_does_what_was_counted(
     """Accesses of each memory by their width, barriers of each scope, shuffles."""
     tally, ran = tallies[name], counted.counters(cases[name])
     seen = {**ran.reads, **{("stored", *key): n for key, n in ran.writes.items()}, **ran.meetings}
-    said = {
+    printed = {
         **accesses(tally.loads),
         **{("stored", *k): n for k, n in accesses(tally.stores).items()},
     }
-    said |= {SCOPES[scope]: n for scope, n in tally.barriers.items() if n}
-    said["shuffle"] = tally.shuffles
+    printed |= {SCOPES[scope]: n for scope, n in tally.barriers.items() if n}
+    printed["shuffle"] = tally.shuffles
     if any(phase.instructions.tensor_flops for phase in tally.phases):
         seen["shuffle"] = tally.shuffles  # emulated tensor cores shuffle, too
     if name in UNSEEN:
-        del said["stored", *UNSEEN[name]]
-    for key in said.keys() | seen.keys():
-        one, other = said.get(key, 0), seen.get(key, 0)
+        del printed["stored", *UNSEEN[name]]
+    for key in printed.keys() | seen.keys():
+        one, other = printed.get(key, 0), seen.get(key, 0)
         if name in SAMPLED:
             assert other == pytest.approx(one, rel=NEAR), key
         elif name in UPPER:
@@ -78,11 +78,11 @@ def test_a_kernel_does_what_was_counted(
 
 
 def accesses(found: Accesses) -> dict[object, int]:
-    """How many there are, as the emulator tells it: tables are no memory of it."""
+    """How many there are by the emulator: it does not count tables as memory."""
     return {
-        (place.value, width): one.accesses
-        for (place, width), one in found.items()
-        if one.accesses and place is not Memory.CONSTANT
+        (index.value, width): one.accesses
+        for (index, width), one in found.items()
+        if one.accesses and index is not Memory.CONSTANT
     }
 
 

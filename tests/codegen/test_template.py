@@ -1,4 +1,4 @@
-"""Templates: the paper's examples, exact round trips, and errors that point at the place."""
+"""Templates: the paper's examples, exact round trips, and errors with line and column."""
 
 import pytest
 from hypothesis import given, settings

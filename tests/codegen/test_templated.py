@@ -20,9 +20,9 @@ DIMS = (256, 3, 5, 40)
 def reduction(*dimensions: int) -> Graph:
     b = Builder()
     x = b.parameter(DIMS)
-    kept = tuple(e for d, e in enumerate(DIMS) if d not in dimensions)
+    retained = tuple(e for d, e in enumerate(DIMS) if d not in dimensions)
     zero = b.constant(0.0)
-    total = b.op("reduce", kept, x, zero, dimensions=dimensions, reducer="add")
+    total = b.op("reduce", retained, x, zero, dimensions=dimensions, reducer="add")
     total.name = "reduce"
     graph = b.graph(total)
     return region("k", [zero, total], [x], [total]) if graph else graph

@@ -73,7 +73,7 @@ def test_a_choice_whose_kernel_does_not_fit_is_refused(name: str) -> None:
 
 
 def test_the_default_is_taken_where_a_tuned_template_is_refused() -> None:
-    """But one that is asked for is followed in any case."""
+    """But one that is requested is followed in any case."""
     case = CASES["softmax_300"].case()
     quick = replace(case.options, compared=False)
     plain = generate(case.graph, case.device, quick)

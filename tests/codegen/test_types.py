@@ -11,7 +11,7 @@ from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.runtime import emulate
 from tests.codegen.small_kernels import Launch, on_emulator
 
-# NumPy warns when it asks a signalling bfloat16 NaN whether it is one.
+# NumPy warns when it tests a signaling bfloat16 NaN for NaN.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 
 SIXTEEN = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}

@@ -415,9 +415,9 @@ def test_every_barrier_of_the_grid_is_missed(monkeypatch: pytest.MonkeyPatch) ->
         CASES[name].case().kernel()
     found = 0
     for one in lowered:
-        for place, statement in enumerate(one.body):
+        for position, statement in enumerate(one.body):
             if statement == GRID:
                 with pytest.raises(PassError, match="with no barrier after"):
-                    verify(replace(one, body=(*one.body[:place], *one.body[place + 1 :])))
+                    verify(replace(one, body=(*one.body[:position], *one.body[position + 1 :])))
                 found += 1
     assert found >= 4

@@ -78,12 +78,12 @@ def test_without_one_of_its_barriers_a_kernel_is_found_out(
     dead: dict[str, str] = {}
     needed = 0
     for name in PLANTED:
-        for place in checked.barriers(cases[name]):
+        for index in checked.barriers(cases[name]):
             try:
-                checked.barriers(cases[name], ignoring=place)
+                checked.barriers(cases[name], ignoring=index)
             except VerifyError:
                 needed += 1
             else:
-                dead[name] = place
+                dead[name] = index
     assert dead.keys() <= UNSEEN.keys(), dead
     assert needed >= 60

@@ -89,7 +89,7 @@ def loops() -> dict[str, Kernel]:
     found = {}
     for name, (form, fun, args) in LOOPS.items():
         graph = whole_of(fun, *args, name=f"k_{name}")
-        found[name] = plan_loops(graph, settings, asked=f"loop {form}").kernel()
+        found[name] = plan_loops(graph, settings, template=f"loop {form}").kernel()
     return found
 
 

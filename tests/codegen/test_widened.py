@@ -131,7 +131,7 @@ def clipped(q, k):
 
 
 def largest(q, k):
-    """A value is at the place of its column's maximum, and the maximum has one place."""
+    """A value is at the index of its column's maximum, and the maximum has one index."""
     s = wide(q @ k.T)
     most = s.max(0)
     return (s == most).sum(0), jnp.take_along_axis(s, s.argmax(0)[None], 0)[0] - most
@@ -152,8 +152,8 @@ def test_results_are_as_near_to_those_in_float64_as_those_of_xla(fun: Callable[.
     assert ours.kernels
     results = (run(q, k) for run in (ours, jax.jit(fun)))
     got, theirs = ([accuracy.host(x) for x in jax.tree.leaves(result)] for result in results)
-    wanted = accuracy.rerun(fun, (q, k), {})
-    assert wanted is not None
-    for mine, their, right in zip(got, theirs, wanted, strict=True):
+    expected = accuracy.rerun(fun, (q, k), {})
+    assert expected is not None
+    for mine, their, right in zip(got, theirs, expected, strict=True):
         allowed = accuracy.limit(mine.dtype, accuracy.relative_error(their, right))
         assert accuracy.relative_error(mine, right) <= allowed

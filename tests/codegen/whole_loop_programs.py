@@ -140,7 +140,7 @@ def together(x: jax.Array) -> Any:
 
 
 def later(x: jax.Array) -> Any:
-    """What a row asks depends on the number of the iteration: one that stopped may go on."""
+    """A row's condition depends on the number of the iteration: one that stopped may go on."""
     mask = lambda s: (s[1] % 2 == 0) | (s[0] > 1)  # noqa: E731
 
     def step(s: Any) -> Any:
@@ -150,7 +150,7 @@ def later(x: jax.Array) -> Any:
 
 
 def counted_too(x: jax.Array) -> Any:
-    """How often all of them went on is asked for after the loop."""
+    """How often all of them went on is read after the loop."""
     going = lambda s: jnp.any(s[0] > 0.5) & (s[1] < 6)  # noqa: E731
     step = lambda s: (jnp.where(s[0] > 0.5, s[0] * 0.7, s[0]), s[1] + 1)  # noqa: E731
     return lax.while_loop(going, step, (x, 0))
@@ -262,7 +262,7 @@ any_not_done = lambda done: jnp.any(~done)  # noqa: E731
 
 
 def looked_up(x: jax.Array) -> jax.Array:
-    """Each row has its own place in a table."""
+    """Each row has its own index in a table."""
     table = jnp.cos(jnp.arange(9.0))
     place = lambda x: jnp.abs(x * 50).astype(jnp.int32) % 9  # noqa: E731
     return lax.fori_loop(0, 5, lambda i, x: 0.5 * x + table[place(x)], x)
@@ -330,7 +330,7 @@ def stages(y: jax.Array) -> Any:
 
 
 def ring(xs: jax.Array) -> Any:
-    """Sums of the last 20 values: each takes the place of the oldest."""
+    """Sums of the last 20 values: each replaces the oldest."""
 
     def step(s: Any, x: jax.Array) -> Any:
         n, held, total = s

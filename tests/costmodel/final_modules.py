@@ -1,8 +1,8 @@
 """What XLA was seen to launch.
 
 A scheduled module as XLA:GPU prints one, by hand: a product of a library and a reduction over the
-tanh of it in a CUDA graph, a loop, a Triton kernel, and words that nobody here knows. And a run of
-just what the model guesses.
+tanh of it in a CUDA graph, a loop, a Triton kernel, and unknown words. And a run of just what the
+model guesses.
 """
 
 from __future__ import annotations

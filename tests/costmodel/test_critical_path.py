@@ -84,7 +84,7 @@ def test_a_wavefront_takes_a_diagonal(rows: int, columns: int) -> None:
 
 def test_a_wait_is_for_the_last_of_those_that_are_needed() -> None:
     blocks = [(Await(0, 2),), (0, Arrival(0)), (1, Arrival(0)), (2, Arrival(0))]
-    assert critical_us(blocks, [7.0, 1.0, 3.0], LINKS) == 7 + ARRIVE  # nobody waits for block 1
+    assert critical_us(blocks, [7.0, 1.0, 3.0], LINKS) == 7 + ARRIVE  # no block waits for block 1
     blocks[0] = (Await(0, 2), 2)
     assert critical_us(blocks, [1.0, 20.0, 3.0], LINKS) == 20 + ARRIVE
     assert critical_us(blocks[:2] + blocks[3:], [1.0, 20.0, 3.0], LINKS) == 3 + ARRIVE + SIGNAL + 3

@@ -96,8 +96,8 @@ def test_a_file_with_values_that_no_device_has_is_refused(
 
 def test_what_a_profile_does_not_say_is_as_in_one_like_it(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
-    said = {"name": "mine", "like": "l4", "measured": "here", "prices": {"far": 300.0}}
-    path.write_text(json.dumps(said))
+    printed = {"name": "mine", "like": "l4", "measured": "here", "prices": {"far": 300.0}}
+    path.write_text(json.dumps(printed))
     l4 = device("l4")
     prices = dataclasses.replace(l4.prices, far=300.0)
     assert load(path) == dataclasses.replace(l4, name="mine", measured="here", prices=prices)
@@ -119,9 +119,9 @@ def test_a_profile_says_what_is_wrong_with_it(
     left_out: str, added: dict[str, object], why: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.json"
-    said = {"name": "mine", "like": "h200", "measured": "here", **added}
-    said.pop(left_out, None)
-    path.write_text(json.dumps(said))
+    printed = {"name": "mine", "like": "h200", "measured": "here", **added}
+    printed.pop(left_out, None)
+    path.write_text(json.dumps(printed))
     with pytest.raises(OptionError, match=f"ValueError: {why}"):
         load(path)
 

@@ -75,7 +75,7 @@ def plain(part: Any) -> Any:
 
 
 def with_other(path: str, value: float) -> Device:
-    """An H200 with another number in this place."""
+    """An H200 with another number here."""
     fields = plain(dataclasses.asdict(H200))
     put(fields, path, value)
     return from_fields(fields)
@@ -185,12 +185,12 @@ def normalised(b: Builder, inputs: int) -> Any:
 
 
 def added(b: Builder, rows: int) -> Any:
-    table, places = b.parameter((rows, 1)), b.parameter((1 << 16,), "s32")
-    return b.add_to_rows(table, places, b.parameter((1 << 16, 1)))
+    table, indices = b.parameter((rows, 1)), b.parameter((1 << 16,), "s32")
+    return b.add_to_rows(table, indices, b.parameter((1 << 16, 1)))
 
 
 def narrow(b: Builder) -> tuple[Any, Any, Any]:
-    """A table of 16 bits that rows are added to, the places and the rows."""
+    """A table of 16 bits that rows are added to, the indices and the rows."""
     return (
         b.parameter((300, 1), "bf16"),
         b.parameter((1 << 16,), "s32"),
@@ -341,7 +341,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 REGIONS = {name: whole_of(fun, *args) for name, (fun, args) in PROGRAMS.items()}
 
 
-#: Loops in forms that they are told to have.
+#: Loops in forced forms.
 FORMS = (("filled", "rows"), ("mirrored", "block"), ("rows replaced", "block"))
 
 

@@ -1,4 +1,4 @@
-"""Profiles of GPUs that nobody has measured, from what their drivers say."""
+"""Profiles of GPUs that were never measured, from their drivers' descriptions."""
 
 from __future__ import annotations
 

@@ -172,8 +172,8 @@ def test_a_normalisation_reads_what_takes_much_arithmetic_to_compute() -> None:
         bits = words = b.parameter((256, 4096), "u32")
         for _ in range(rounds):
             bits = b.binary("xor", b.add(bits, words), words)
-        kept = b.mul(x, b.op("convert", (256, 4096), bits, dtype="f32"))
-        return [k.hero for k in _xla(b.graph(layernorm(b, kept, scale, scale))).kernels]
+        retained = b.mul(x, b.op("convert", (256, 4096), bits, dtype="f32"))
+        return [k.hero for k in _xla(b.graph(layernorm(b, retained, scale, scale))).kernels]
 
     assert heroes(4) == [Hero.NORMALISATION]
     assert heroes(200) == [Hero.LOOP, Hero.NORMALISATION]

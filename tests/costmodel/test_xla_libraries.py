@@ -24,9 +24,9 @@ H200 = device("h200")
 
 def sort(dims: tuple[int, ...], dimension: int) -> Op:
     b = Builder()
-    keys, places = b.parameter(dims), b.parameter(dims, "s32")
-    both = Shape("tuple", (), (keys.shape, places.shape))
-    return b.op("sort", both, keys, places, dimension=dimension)
+    keys, indices = b.parameter(dims), b.parameter(dims, "s32")
+    both = Shape("tuple", (), (keys.shape, indices.shape))
+    return b.op("sort", both, keys, indices, dimension=dimension)
 
 
 def radix(dims: tuple[int, ...], values: str) -> Op:

@@ -138,14 +138,14 @@ def test_the_factor_of_an_emitter_decides_who_takes_how_much(
 
 def test_the_factors_are_those_of_committed_measurements() -> None:
     file = resources.files("fusionstitch.costmodel") / "emitters.json"
-    kept = json.loads(file.read_text("utf-8"))
+    retained = json.loads(file.read_text("utf-8"))
     contents = []
-    for source in kept["from"]:
+    for source in retained["from"]:
         measured = json.loads((RESULTS / source["file"]).read_text())
         assert source["environment"] == measured["environment"]
         contents.append(measured)
-    assert kept["factors"] == kept_of(kernels_of(contents)) == dict(xla_truth.factors())
-    assert kept["factors"].keys() <= set(Emitter)
+    assert retained["factors"] == kept_of(kernels_of(contents)) == dict(xla_truth.factors())
+    assert retained["factors"].keys() <= set(Emitter)
 
 
 def test_events_take_their_part_of_a_span() -> None:

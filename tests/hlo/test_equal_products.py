@@ -1,4 +1,4 @@
-"""A product is known again wherever a program computes it, and has one precision in all places."""
+"""A product is recognized wherever a program computes it, and has one precision everywhere."""
 
 import jax
 import jax.numpy as jnp
@@ -118,5 +118,5 @@ def test_values_stay():
     x, y = (rng.standard_normal((64, 8), np.float32) for _ in range(2))
     ours = fs.jit(sinkhorn, options=fs.Options(backend="emulate", scorer="paper"))(x, y)
     theirs = jax.jit(sinkhorn)(x, y)
-    for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    for got, expected in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)

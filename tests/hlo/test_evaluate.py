@@ -200,5 +200,7 @@ def test_floats_of_one_byte_are_rounded_to_in_float64_too():
     graph = entry(lambda x: (x * 0.1).astype(narrow).astype(jnp.float32), x)
     [got] = evaluate(graph, [x], float64=True)
     assert got.dtype == np.float64
-    wanted = (x.astype(np.float64) * np.float64(np.float32(0.1))).astype(narrow).astype(np.float64)
-    np.testing.assert_array_equal(got, wanted)
+    expected = (
+        (x.astype(np.float64) * np.float64(np.float32(0.1))).astype(narrow).astype(np.float64)
+    )
+    np.testing.assert_array_equal(got, expected)

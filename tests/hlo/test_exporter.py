@@ -154,7 +154,7 @@ def test_a_preparation_is_a_call_of_the_entry_that_stays(replaced):
     module = from_proto(lower(lambda x: jnp.tanh(x) * x, X))
     module.proto.schedule.SetInParent()
     replacements = [pattern(module.entry, set(replaced))] if replaced else []
-    # its name is that of the call which takes the place of a pattern
+    # its name is that of the call which replaces a pattern
     proto = exported(module, *replacements, preparation=Preparation("fused", "load", b"{}"))
     [load] = [i for i in proto.computations[0].instructions if i.custom_call_target == "load"]
     assert load.name == ("fused.1" if replaced else "fused")

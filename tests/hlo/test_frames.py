@@ -59,14 +59,14 @@ STACKS: dict[str, tuple[list[str], int]] = {
 
 @pytest.mark.parametrize("name", STACKS)
 def test_the_users_frame(name):
-    written, want = STACKS[name]
+    written, expected = STACKS[name]
     stack = []
     for number, one in enumerate(written, 1):
         file, _, function = one.partition(" ")
         if one.startswith("<") and "__create" not in one:
             file, function = one, ""
         stack.append(Frame(file, function, number))
-    assert users(stack) == stack[want]
+    assert users(stack) == stack[expected]
 
 
 @pytest.mark.parametrize("start", [f"{SCRIPTS}/fusionstitch", "<frozen runpy>"])
@@ -74,7 +74,7 @@ def test_no_frame(start):
     assert users([]) is None
     ours = [Frame(f"{OURS}/trial.py", "lowered", 3), Frame(f"{OURS}/cli.py", "main", 2)]
     assert users([*ours, Frame(start, "<module>", 1)]) is None
-    assert Frames(HloModule().stack_frame_index).place(3) == ("", 0)
+    assert Frames(HloModule().stack_frame_index).location(3) == ("", 0)
 
 
 def test_frames_that_call_each_other_end():
@@ -85,15 +85,15 @@ def test_frames_that_call_each_other_end():
     index.stack_frames.add(file_location_id=1, parent_frame_id=1)
     index.stack_frames.add(file_location_id=4)
     frames = Frames(index)
-    assert frames.place(1) == (f"{PACKAGES}/flax/n.py", 7)
-    assert frames.place(3) == ("", 0)
+    assert frames.location(1) == (f"{PACKAGES}/flax/n.py", 7)
+    assert frames.location(3) == ("", 0)
 
 
 # ---- programs -----------------------------------------------------------------------------------
 
 
 def lines(fun, *args):
-    """The places of a program's ops: of each file the last part of its name."""
+    """The locations of a program's ops: of each file the last part of its name."""
     lowered = jax.jit(fun).lower(*args)  # lowered
     return places(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 
@@ -133,10 +133,10 @@ def test_an_optimizer_of_optax():
         updates, state = adam.update(grads, state, params)  # update
         return optax.apply_updates(params, updates), state  # apply
 
-    want = {here("update"), here("apply")}
-    assert lines(step, X, state, X) == want
+    expected = {here("update"), here("apply")}
+    assert lines(step, X, state, X) == expected
     lowered = jax.jit(step).lower(X, state, X)
-    assert places(text_to_proto(lowered.compile().as_text())) == want
+    assert places(text_to_proto(lowered.compile().as_text())) == expected
 
 
 def test_a_function_of_a_library_itself():
@@ -181,8 +181,8 @@ def test_a_library_of_the_user(tmp_path, monkeypatch, folder, shown):
     monkeypatch.syspath_prepend(str(package.parent))
     f = importlib.import_module("library_of_mine.ops").f
     try:
-        want = here(shown) if isinstance(shown, str) else shown
-        assert lines(lambda x: f(x), X) == {want}  # caller
+        expected = here(shown) if isinstance(shown, str) else shown
+        assert lines(lambda x: f(x), X) == {expected}  # caller
     finally:
         for name in [name for name in sys.modules if name.startswith("library_of_mine")]:
             del sys.modules[name]

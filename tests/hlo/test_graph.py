@@ -54,7 +54,7 @@ def test_users_and_reach():
 
 
 def test_positions_of_bits_are_ascending():
-    for places in (
+    for indices in (
         [],
         [0],
         [5],
@@ -63,4 +63,4 @@ def test_positions_of_bits_are_ascending():
         list(range(40, 90)),
         [0, *range(7, 99, 3)],
     ):
-        assert list(ids(sum(1 << place for place in places))) == places
+        assert list(ids(sum(1 << index for index in indices))) == indices

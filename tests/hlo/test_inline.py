@@ -45,7 +45,7 @@ def test_nested_calls_are_inlined_and_callees_dropped():
     data = inline_calls(module("  ROOT r = f32[] call(x), to_apply=twice"))
     verify_module(data)
     assert opcodes(data) == ["parameter", "tanh", "tanh", "add"]
-    assert [c.name for c in parse(data).computations] == ["main"]  # nobody calls "same"
+    assert [c.name for c in parse(data).computations] == ["main"]  # nothing calls "same"
     [got] = evaluate(from_proto(data).entry, [np.float32(0.5).reshape(())])
     once = np.tanh(np.float32(0.5))
     assert got == once + np.tanh(once)

@@ -44,9 +44,9 @@ def test_a_large_constant_is_read_only_where_all_elements_are_one(dtype: str) ->
     assert splat.shape == shape.dims
     assert not any(splat.strides)
     assert only_element(splat) == one
-    for place in ((0, 0), (0, 5), (1, 0), (1, size // 2 - 1)):  # wherever the other one is
+    for index in ((0, 0), (0, 5), (1, 0), (1, size // 2 - 1)):  # wherever the other one is
         value = np.full(shape.dims, one)
-        value[place] = np.zeros((), NUMPY_DTYPES[dtype])
+        value[index] = np.zeros((), NUMPY_DTYPES[dtype])
         assert to_numpy(literal_of(value), shape) is None
         with pytest.raises(ValueError, match="elements"):
             to_numpy(literal_of(value), Shape(dtype, (size + 1,)))

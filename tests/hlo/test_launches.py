@@ -42,8 +42,8 @@ def test_an_opened_graph_computes_the_same(program: Callable[..., tuple[jax.Arra
     assert any(op.opcode == "fusion" for op in scheduled)
     assert not any(op.opcode == "fusion" for op in found.graph)
     pairs = zip(evaluate(found.graph, [X]), compiled(X), strict=True)
-    for ours, wanted in pairs:
-        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)
+    for ours, expected in pairs:
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("program", [_normal, _updates])

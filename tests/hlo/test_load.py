@@ -51,8 +51,8 @@ def test_every_kind_of_source_computes_the_same(kind, as_file, tmp_path):
         path.write_bytes(source if isinstance(source, bytes) else source.encode())
         source = path
     got = evaluate(from_proto(load(source)).entry, [X, np.array(4, np.int32)])
-    want = evaluate(from_proto(MODULE).entry, [X, np.array(4, np.int32)])
-    for g, w in zip(got, want, strict=True):
+    expected = evaluate(from_proto(MODULE).entry, [X, np.array(4, np.int32)])
+    for g, w in zip(got, expected, strict=True):
         np.testing.assert_array_equal(g, w)
 
 
@@ -70,9 +70,9 @@ def test_donation_is_kept_through_stablehlo():
 def test_stablehlo_may_hold_operations_of_chlo():
     lowered = jax.jit(lambda x: jnp.square(jax.lax.erf(x))).lower(X)
     proto = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
-    [want] = evaluate(from_proto(proto).entry, [X])
+    [expected] = evaluate(from_proto(proto).entry, [X])
     [got] = evaluate(from_proto(load(lowered.as_text())).entry, [X])
-    np.testing.assert_allclose(got, want, rtol=1e-5)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_wide_types_pass_through_stablehlo():

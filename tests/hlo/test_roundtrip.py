@@ -17,5 +17,7 @@ def test_export_without_replacements_keeps_every_instruction(program):
 def test_inlined_program_computes_the_same(program):
     inlined = inline_calls(program.hlo)
     assert not any(i.opcode == "call" for c in parse(inlined).computations for i in c.instructions)
-    for got, want in zip(program.run(export(from_proto(inlined), ())), program.want, strict=True):
-        np.testing.assert_array_equal(got, want)
+    for got, expected in zip(
+        program.run(export(from_proto(inlined), ())), program.want, strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)

@@ -61,12 +61,12 @@ def test_a_scan_is_a_running_reduction(
     verify(graph)
     x = np.random.default_rng(n).integers(-8, 9, (5, n)).astype(np.float32)
     rows = 2 * x[:, ::-1] if reverse else 2 * x
-    wanted = accumulate(rows, axis=1)
-    last = wanted[:, -1]
-    wanted = -(wanted[:, ::-1] if reverse else wanted)
+    expected = accumulate(rows, axis=1)
+    last = expected[:, -1]
+    expected = -(expected[:, ::-1] if reverse else expected)
     case = Case(whole(graph), [x])
     for values in (evaluate(graph, [x]), build([case]).run(case, "random", 3)):
-        np.testing.assert_array_equal(values[0], wanted)
+        np.testing.assert_array_equal(values[0], expected)
         np.testing.assert_array_equal(values[1], last)
 
 

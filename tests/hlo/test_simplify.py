@@ -269,10 +269,10 @@ def test_what_a_loop_keeps_is_read_from_before_it():
 
 @pytest.mark.parametrize("name", CASES)
 def test_rules(name):
-    body, want = CASES[name]
+    body, expected = CASES[name]
     before = graph_of(body)
     after = simplify(before)
-    assert expression(after.root) == want
+    assert expression(after.root) == expected
     assert simplify(after) is after
     rng = np.random.default_rng(0)
     args = [
@@ -325,10 +325,10 @@ def test_real_programs_keep_values_and_origins(program):
         assert not live & after.aliases.keys()
         assert live >= set(after.aliases.values())
     assert len(simple.entry) <= len(module.entry)
-    for got, want in zip(
+    for got, expected in zip(
         evaluate(simple.entry, program.leaves), evaluate(module.entry, program.leaves), strict=True
     ):
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(got, expected)
 
 
 def intervals(graph, width):
@@ -377,8 +377,8 @@ def replaced(program, simple, replacements):
     again = from_proto(data)
     targets = {r.target: reference(r) for r in replacements}
     got = evaluate(again.entry, program.leaves, targets=targets)
-    for g, want in zip(got, evaluate(simple.entry, program.leaves), strict=True):
-        np.testing.assert_array_equal(g, want)
+    for g, expected in zip(got, evaluate(simple.entry, program.leaves), strict=True):
+        np.testing.assert_array_equal(g, expected)
     return again
 
 

@@ -35,22 +35,22 @@ def test_text_gives_the_same_graphs(program):
     data = text_to_proto(hlo.as_hlo_text())
     verify_module(data)
     assert text_to_proto(hlo.as_hlo_text().replace("\n", " ")) == data
-    got, want = from_proto(data), from_proto(hlo.as_serialized_hlo_module_proto())
-    for g, w in zip(got.graphs, want.graphs, strict=True):
+    got, expected = from_proto(data), from_proto(hlo.as_serialized_hlo_module_proto())
+    for g, w in zip(got.graphs, expected.graphs, strict=True):
         assert str(g) == str(w)
         for a, b in zip(g, w, strict=True):
             assert a.attrs.keys() == b.attrs.keys()
             assert [c.name for c in a.called] == [c.name for c in b.called]
             if a.opcode != "constant":
                 assert a.attrs == b.attrs
-    assert got.proto.input_output_alias == want.proto.input_output_alias
-    assert got.proto.host_program_shape.result == want.proto.host_program_shape.result
+    assert got.proto.input_output_alias == expected.proto.input_output_alias
+    assert got.proto.host_program_shape.result == expected.proto.host_program_shape.result
 
 
 def test_text_runs_as_the_program(program):
     data = text_to_proto(lower(program).compiler_ir("hlo").as_hlo_text())
-    for got, want in zip(program.run(data), program.want, strict=True):
-        np.testing.assert_array_equal(got, want)
+    for got, expected in zip(program.run(data), program.want, strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
 def test_compiled_text_with_percent_signs_and_frames_is_read():
@@ -133,7 +133,7 @@ def module(body, header=""):
 
 
 @pytest.mark.parametrize(
-    ("shape", "text", "want"),
+    ("shape", "text", "expected"),
     [
         ("f32[]", "-inf", -np.inf),
         ("f32[2]{0}", "{1.5, -nan}", [1.5, np.nan]),
@@ -146,10 +146,10 @@ def module(body, header=""):
         ("u8[]", "255", 255),
     ],
 )
-def test_constants(shape, text, want):
+def test_constants(shape, text, expected):
     data = text_to_proto(module(f"  ROOT c = {shape} constant({text})"))
     got = from_proto(data).entry.root.attrs["value"]
-    np.testing.assert_array_equal(got, np.array(want).astype(got.dtype))
+    np.testing.assert_array_equal(got, np.array(expected).astype(got.dtype))
 
 
 def test_custom_calls_keep_what_they_carry():

@@ -99,21 +99,21 @@ def _differences(
     pairs = [(n, a, b) for n, a, b in pairs if a.tobytes() != b.tobytes()]
     if not pairs:
         return ""
-    wanted = reference(hlo, grown.args)
-    said, explained = [], []
+    expected = reference(hlo, grown.args)
+    printed, explained = [], []
     for n, own, xla in pairs:
         if limit(own.dtype, 0.0) == 0.0:
             at = np.argwhere(own != xla)[0].tolist()
-            said.append(f"output {n} at {at} is {own[*at]}, not {xla[*at]}")
-            explained.append(wanted is not None and not np.array_equal(wanted[n], xla))
+            printed.append(f"output {n} at {at} is {own[*at]}, not {xla[*at]}")
+            explained.append(expected is not None and not np.array_equal(expected[n], xla))
             continue
-        right = xla if wanted is None else wanted[n]
+        right = xla if expected is None else expected[n]
         error, theirs_error = relative_error(own, right), relative_error(xla, right)
         if not error <= limit(own.dtype, theirs_error):
-            said.append(f"output {n} is off by {error:.1e}, XLA's by {theirs_error:.1e}")
+            printed.append(f"output {n} is off by {error:.1e}, XLA's by {theirs_error:.1e}")
             explained.append(error <= found.narrow)
-    found.rounding = bool(said) and all(explained)
-    return ", ".join(said)
+    found.rounding = bool(printed) and all(explained)
+    return ", ".join(printed)
 
 
 def _arrays(outputs: Any) -> list[np.ndarray]:

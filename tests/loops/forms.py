@@ -106,7 +106,7 @@ def cases(whole: Whole, name: str) -> Iterator[Case]:
     settings = Settings(DEVICES[name], CodegenOptions(check=True))
     for form in FORMS:
         try:
-            looped = plan_loops(whole.region, settings, asked=f"loop {form}")
+            looped = plan_loops(whole.region, settings, template=f"loop {form}")
             yield Case(whole, form, looped.kernel())
         except PassError:  # a defect, and no reason to leave a loop to XLA
             raise

@@ -125,8 +125,8 @@ class Growing:
         ]
         if fits:
             return self.pick(fits[:8])
-        wanted = self.type(dtypes or DTYPES)
-        return self.constant((3, 4)[: max(least_rank, 1)], wanted)
+        expected = self.type(dtypes or DTYPES)
+        return self.constant((3, 4)[: max(least_rank, 1)], expected)
 
     def constant(self, dims: tuple[int, ...], dtype: Any) -> Value:
         """A table, an iota or a splat."""

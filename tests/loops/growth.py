@@ -79,7 +79,7 @@ class Growth(Rare):
         self.values += [Value(x) for x in found]
 
     def more_turns(self, start: Sequence[Value], data: bool) -> list[Any]:
-        """What values become in a few turns, or in as many as the data says."""
+        """What values become in a few iterations, or in as many as the data decides."""
         most = jnp.clip(self.like((), jnp.int32).x, 0, 5) if data else self.pick(TRIPS)
 
         def body(i: Any, state: list[Any]) -> list[Any]:
@@ -126,7 +126,7 @@ class Growth(Rare):
         return after
 
     def turned(self, state: Sequence[Any], after: list[Any]) -> None:
-        """Two that are carried change places, of which one may be a new one."""
+        """Two carried values are swapped, of which one may be a new one."""
         alike = [
             (a, b)
             for a in range(len(state))
@@ -213,7 +213,7 @@ class Growth(Rare):
         return [Value(x) for x in lax.fori_loop(self.pick((0, 1)), most, body, start)]
 
     def counted(self) -> list[Value]:
-        """A counter that goes up or down, and is handed on."""
+        """A counter that goes up or down, and is carried on."""
         dtype = jnp.dtype(self.type((jnp.int32, jnp.int8, jnp.uint32, jnp.int16, jnp.int64))).type
         step, trips = self.number(1, 3), self.pick(TRIPS)
         # XLA ends loops too early that count down in a type without a sign
@@ -223,10 +223,10 @@ class Growth(Rare):
         begin = last + step * trips - over if down else last
         end = last if down else last + step * trips - over
         begin, end = (max(begin, end), end) if down else (begin, max(begin, end))
-        if (begin, end) == (0, 1):  # XLA does not turn `while i < 1: i += 2` at all from 0 on
+        if (begin, end) == (0, 1):  # XLA does not run `while i < 1: i += 2` at all from 0 on
             end = step
         start = [v.x for v in self.carried()]
-        # XLA takes `while i <= n: i += 2` to turn once where it begins at n + 1
+        # XLA runs `while i <= n: i += 2` once where it begins at n + 1
         strict = self.flag() or begin == end
 
         def goes_on(s: Any) -> Any:
@@ -258,8 +258,12 @@ class Growth(Rare):
                 return i < most
             if kind == 1:
                 x = x.reshape(-1)[-1]
-            asked = jnp.sum(x) if kind == 0 else jnp.max(x)
-            more = asked if x.dtype == jnp.bool_ and kind else asked > drawn((), asked.dtype, most)
+            requested = jnp.sum(x) if kind == 0 else jnp.max(x)
+            more = (
+                requested
+                if x.dtype == jnp.bool_ and kind
+                else requested > drawn((), requested.dtype, most)
+            )
             return more & (i < most) if kind < 2 else (i < most) & ~more
 
         def body(s: Any) -> Any:

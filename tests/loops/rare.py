@@ -25,10 +25,10 @@ class Rare(Steps):
         *("rounded", "joined", "runs", "batched", "picked", "recast", "prodded", "windows"),
     )
 
-    # ---- places ---------------------------------------------------------------------------------
+    # ---- indices --------------------------------------------------------------------------------
 
     def exchange(self) -> None:
-        """Two rows of an array change places, which the data decides."""
+        """Two rows of an array are swapped, which the data decides."""
         v = self.any(least_rank=1)
         n = v.dims[0]
         a, b = self.at() % n, self.at() % n
@@ -50,7 +50,7 @@ class Rare(Steps):
         self.keep(self.pick(ways)(new.x, mode=self.pick(("drop", "clip"))), v, new)
 
     def collide(self) -> None:
-        """Several updates, some at one place: in any order the same comes of them."""
+        """Several updates, some at one index: the result is the same in any order."""
         v = self.any(jnp.float32, *INTS, least_rank=1)
         at = self.like((self.pick((3, 1, 4)),), jnp.int32).x
         new = self.like((*at.shape, *v.dims[1:]), v.dtype)
@@ -60,7 +60,7 @@ class Rare(Steps):
         self.keep(self.pick(ways)(new.x), v, new)
 
     def picked(self) -> None:
-        """One element for each of several places in two dims."""
+        """One element for each of several indices in two dims."""
         v = self.any(least_rank=2)
         a, b = (self.like((3,), jnp.int32).x % n for n in v.dims[:2])
         self.keep(v.x[a, b], v)
@@ -68,7 +68,7 @@ class Rare(Steps):
     # ---- values ---------------------------------------------------------------------------------
 
     def special(self) -> None:
-        """What is no number, or infinite, in some places; then numbers again."""
+        """NaN or infinity at some indices; then numbers again."""
         v = self.any(jnp.float32, jnp.float16)
         mask = self.like(v.dims, jnp.bool_).x
         wild = jnp.where(mask, jnp.asarray(self.pick(SPECIAL), v.dtype), v.x)

@@ -162,10 +162,10 @@ class Steps(Growing):
         around = jnp.roll(v.x, 1, axis) + jnp.roll(v.x, -1, axis)
         self.keep(v.x * 0.5 + around * 0.25, v)
 
-    # ---- places ---------------------------------------------------------------------------------
+    # ---- indices --------------------------------------------------------------------------------
 
     def at(self) -> Any:
-        """A place: a counter, or what the data says; some lie outside."""
+        """An index: a counter, or decided by the data; some lie outside."""
         whole = [v for v in reversed(self.values) if v.dtype in INTS and not v.dims]
         if whole and self.pick(range(3)):
             at = self.pick(whole[:4]).x.astype(jnp.int32)

@@ -1,5 +1,5 @@
 """Loops that count in integers of every kind, to the ends of their types and around them: how often
-they turn, in every form of kernel. Not compared with jax.jit: XLA ends some of them too early.
+they run, in every form of kernel. Not compared with jax.jit: XLA ends some of them too early.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def _grown(name: str) -> Grown:
 
 
 def _turns(name: str) -> tuple[int, int]:
-    """Where the counter ends, and after how many turns."""
+    """Where the counter ends, and after how many iterations."""
     dtype, at, step, compare, bound = COUNTERS[name]
-    limits, turns = np.iinfo(dtype), 0
+    limits, iterations = np.iinfo(dtype), 0
     while compare(at, bound):
         at = (at + step - limits.min) % (limits.max - limits.min + 1) + limits.min
-        turns += 1
-    return at, turns
+        iterations += 1
+    return at, iterations
 
 
 def test_counters_of_all_kinds_turn_as_often_as_they_should() -> None:
@@ -82,9 +82,9 @@ def test_counters_of_all_kinds_turn_as_often_as_they_should() -> None:
         found += list(cases(whole, next(iter(DEVICES))))
     artifacts = emulate.build([case.kernel for case in found], checked=True)
     wrong = [
-        f"{case.whole.name}, {case.kernel.template}: {said}"
+        f"{case.whole.name}, {case.kernel.template}: {printed}"
         for case, artifact in zip(found, artifacts, strict=True)
-        if (said := run(case, artifact, 1))
+        if (printed := run(case, artifact, 1))
     ]
     assert not wrong, "\n".join(wrong)
     assert {case.form for case in found} >= {"rows", "block", "grid"}

@@ -50,9 +50,9 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with taken():
         make = Looped.kernel
         monkeypatch.setattr(Looped, "kernel", wrong)
-        said = check(grown(0.5), OPTIONS, [0]).wrong
-    assert "output 0 is off by" in said
-    assert "output 1 at [] is 1, not 3" in said
+        printed = check(grown(0.5), OPTIONS, [0]).wrong
+    assert "output 0 is off by" in printed
+    assert "output 1 at [] is 1, not 3" in printed
 
 
 def test_a_defect_that_costs_a_kernel_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

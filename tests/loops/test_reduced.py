@@ -27,7 +27,7 @@ def repeated(x: Any) -> Any:
 
 
 def tabled(x: Any) -> Any:
-    """The last turn of a walk along 33 columns has no element of a table for most of its lanes."""
+    """The last iteration along 33 columns has no element of a table for most of its lanes."""
     table = np.arange(33, dtype=np.int32) % 7
 
     def body(_: Any, x: Any) -> Any:
@@ -49,7 +49,7 @@ def moved(x: Any) -> Any:
 
 
 def looked_up(x: Any, at: Any) -> Any:
-    """Rows have their own places in a table that the loop carries, in one that it does not, and in
+    """Rows have their own indices in a table that the loop carries, in one that it does not, and in
     what they have themselves."""
     table = jnp.cos(jnp.arange(9, dtype=jnp.float32))
 
@@ -65,8 +65,8 @@ def looked_up(x: Any, at: Any) -> Any:
 def shortest(n: Any, x: Any) -> Any:
     """Rows that stop on their own along an axis too short to be dealt: a thread has all of them,
     and goes on while one does."""
-    turns = lambda n, x: lax.fori_loop(0, n, lambda i, x: x + 1, x)  # noqa: E731
-    return jax.vmap(turns)(n, x)
+    iterations = lambda n, x: lax.fori_loop(0, n, lambda i, x: x + 1, x)  # noqa: E731
+    return jax.vmap(iterations)(n, x)
 
 
 def kept_in_part(t: Any) -> Any:
@@ -103,8 +103,8 @@ def test_reduced_loops_give_what_numpy_gives(program: Callable[..., Any]) -> Non
     [whole] = wholes(Grown(program, REDUCED[program]))
     found = [case for name in DEVICES for case in cases(whole, name)]
     artifacts = emulate.build([case.kernel for case in found], checked=True)
-    said = [run(case, artifact, 1) for case, artifact in zip(found, artifacts, strict=True)]
-    assert said == [""] * len(found)
+    printed = [run(case, artifact, 1) for case, artifact in zip(found, artifacts, strict=True)]
+    assert printed == [""] * len(found)
     assert len({case.form for case in found}) > 1
 
 
@@ -130,8 +130,8 @@ def decaying(x: Any) -> Any:
 
 def rounded(x: Any) -> Any:
     """A product that rounds its operands, because the program says so."""
-    asked = lax.DotAlgorithmPreset.BF16_BF16_F32
-    return lax.fori_loop(0, 3, lambda _, x: x + lax.dot(x, x, precision=asked), x)
+    requested = lax.DotAlgorithmPreset.BF16_BF16_F32
+    return lax.fori_loop(0, 3, lambda _, x: x + lax.dot(x, x, precision=requested), x)
 
 
 @pytest.mark.parametrize("fun", [pairs, decaying, rounded])

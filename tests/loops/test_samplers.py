@@ -1,4 +1,4 @@
-"""A slice sampler, loops in a loop whose turns the data decides: the same bits in every form.
+"""A slice sampler, loops in a loop whose iterations the data decides: the same bits in every form.
 
 Its numbers are multiples of 1/256 and its density's are exact, so nothing rounds and no decision
 can fall otherwise than under jax.jit.
@@ -32,10 +32,10 @@ def drawn(key: Any, most: Any) -> Any:
 
 
 def step(key: Any, x: Any) -> tuple[Any, tuple[Any, Any, Any]]:
-    """Another number of the slice of x, and how often each of the loops turned."""
-    depth, place, rest = jax.random.split(key, 3)
+    """Another number of the slice of x, and how often each of the loops ran."""
+    depth, index, rest = jax.random.split(key, 3)
     level = density(x) - drawn(depth, 2) - 1 / 1024
-    first = x - drawn(place, WIDTH)
+    first = x - drawn(index, WIDTH)
 
     def inside(s: Any) -> Any:
         return density(s[0]) > level
@@ -44,23 +44,23 @@ def step(key: Any, x: Any) -> tuple[Any, tuple[Any, Any, Any]]:
     high, right = lax.while_loop(inside, lambda s: (s[0] + WIDTH, s[1] + 1), (first + WIDTH, 0))
 
     def shrunk(s: Any) -> Any:
-        low, high, key, _, turns, _ = s
+        low, high, key, _, iterations, _ = s
         key, own = jax.random.split(key)
         new = low + drawn(own, high - low)
         found = density(new) > level
         low = jnp.where(found | (new >= x), low, new)
-        return low, jnp.where(found | (new < x), high, new), key, new, turns + 1, found
+        return low, jnp.where(found | (new < x), high, new), key, new, iterations + 1, found
 
     start = (low, high, rest, x, 0, False)
-    *_, new, turns, _ = lax.while_loop(lambda s: ~s[5], shrunk, start)
-    return new, (left, right, turns)
+    *_, new, iterations, _ = lax.while_loop(lambda s: ~s[5], shrunk, start)
+    return new, (left, right, iterations)
 
 
 def alone(key: Any, x: Any) -> Any:
     def body(state: Any, _: Any) -> Any:
         key, own = jax.random.split(state[0])
-        x, turns = step(own, state[1])
-        return (key, x), (x, turns)
+        x, iterations = step(own, state[1])
+        return (key, x), (x, iterations)
 
     return lax.scan(body, (key, x), None, length=STEPS)
 
@@ -70,8 +70,8 @@ def together(key: Any, x: Any) -> Any:
 
     def body(state: Any, _: Any) -> Any:
         key, own = jax.random.split(state[0])
-        x, turns = jax.vmap(step)(jax.random.split(own, CHAINS), state[1])
-        return (key, x), (x, turns)
+        x, iterations = jax.vmap(step)(jax.random.split(own, CHAINS), state[1])
+        return (key, x), (x, iterations)
 
     return lax.scan(body, (key, x), None, length=STEPS)
 
@@ -87,5 +87,5 @@ def test_every_form_of_a_slice_sampler_draws_the_same(chains: str, form: str) ->
         ours = fs.jit(fun, options=fs.Options(backend="emulate", scope="loop", scorer="model"))
         compiled = ours.lower(*args).compile()
     assert any(kernel.template.startswith(f"loop {form}") for kernel in compiled.kernels)
-    got, want = compiled(*args), jax.jit(fun)(*args)
-    jax.tree.map(np.testing.assert_array_equal, got, want)
+    got, expected = compiled(*args), jax.jit(fun)(*args)
+    jax.tree.map(np.testing.assert_array_equal, got, expected)

@@ -48,9 +48,9 @@ def ring(table: Any, x: Any) -> Any:
 def where_the_data_says(table: Any, x: Any) -> Any:
     def step(i: Any, c: Any) -> Any:
         table, x = c
-        place = jnp.argmax(jnp.abs(x)).astype(jnp.int32) % 9
-        x = jnp.roll(x, 1) * 0.9 + lax.dynamic_index_in_dim(table, place, keepdims=False) * 0.1
-        return lax.dynamic_update_index_in_dim(table, x * 0.5, place, 0), x
+        index = jnp.argmax(jnp.abs(x)).astype(jnp.int32) % 9
+        x = jnp.roll(x, 1) * 0.9 + lax.dynamic_index_in_dim(table, index, keepdims=False) * 0.1
+        return lax.dynamic_update_index_in_dim(table, x * 0.5, index, 0), x
 
     return lax.fori_loop(0, 7, step, (table, x))
 
@@ -100,7 +100,7 @@ def two_tables(table: Any, x: Any) -> Any:
 
 
 def beyond_the_end(table: Any, x: Any) -> Any:
-    """Places outside are moved inside, as XLA does."""
+    """Indices outside are clamped, as by XLA."""
 
     def step(i: Any, c: Any) -> Any:
         table, x = c

@@ -1,5 +1,5 @@
-"""Rows that write, until they stop, each to its own places of arrays that no select keeps: what a
-row has there is written back where it has stopped."""
+"""Rows that write, until they stop, each at its own indices of arrays that no select preserves:
+what a row has there is written back where it has stopped."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def saved(
         going = masks[0] if carried else t < END
         later = t + speed
         new = jnp.where(going, y * 0.5 + speed, y)
-        asks = lambda k: going & (k < 5) & (TIMES[jnp.minimum(k, 4)] <= later)  # noqa: E731
+        queries = lambda k: going & (k < 5) & (TIMES[jnp.minimum(k, 4)] <= later)  # noqa: E731
 
         def write(u: Any) -> Any:
             k, out, j = u
-            more = asks(k)
+            more = queries(k)
             value = jnp.where(writes(more, out), new + k, at(out, read_at(k)))
             return jnp.where(more, k + 1, k), put(out, k, value), j + 1
 
-        more = lambda u: jnp.any(asks(u[0])) & (u[2] < 5)  # noqa: E731
+        more = lambda u: jnp.any(queries(u[0])) & (u[2] < 5)  # noqa: E731
         k, out, _ = lax.while_loop(more, write, (k, begins(out), 0))
         t = jnp.where(going, later, t)
         return new, t, k, out, i + 1, *(mask & (later < END) for mask in masks)

@@ -44,15 +44,15 @@ class _Half(threading.Thread, Generic[T]):
 def together(works: Sequence[Callable[[], T]]) -> Iterator[T]:
     """What each work returns, in order; their first kernels are built together."""
     halves = [_Half(work) for work in works]
-    wanted = []
+    expected = []
     for half in halves:
         with _building(half.build):
             half.start()
-            wanted.append(half.wanted.get())
+            expected.append(half.wanted.get())
     build = _builder()
-    kernels = [kernel for some in wanted for kernel in some or ()]
+    kernels = [kernel for some in expected for kernel in some or ()]
     built = dict(zip(map(id, kernels), build(kernels), strict=True))
-    for half, some in zip(halves, wanted, strict=True):
+    for half, some in zip(halves, expected, strict=True):
         with _building(half.build):
             if some is not None:
                 half.given.put([built[id(kernel)] for kernel in some])

@@ -1,7 +1,7 @@
 """The passes from a lowered kernel to one that can be verified and printed, in their order.
 
 A pass gives a kernel that does the same, or the very kernel it got where it has nothing to do.
-`PASSES` is the only place that says what comes when, and in which kernels.
+`PASSES` alone decides their order, and the kernels that they run on.
 """
 
 from __future__ import annotations

@@ -136,17 +136,17 @@ class _Placer:
     def _add(self, body: Body, number: int, missing: Missing) -> bool:
         """Adds a barrier before a statement, or at the end of a frame; False if there is one that
         does the same: what is to be waited for then comes after it."""
-        wanted, known = missing.barrier, self.added_to(body).get(number)
+        needed, known = missing.barrier, self.added_to(body).get(number)
         if self.closed:
             return False
         if known is not None:
-            if covers(known, wanted):
+            if covers(known, needed):
                 return False
-            wanted = wanted if covers(wanted, known) else Barrier(Scope.BLOCK)
-        elif wanted.scope is Scope.TEAM:
+            needed = needed if covers(needed, known) else Barrier(Scope.BLOCK)
+        elif needed.scope is Scope.TEAM:
             self.doubtful.append((id(body), number))
         why = "" if self.of_grid else _why(missing.access, missing.before)
-        barrier = replace(wanted, why=why)
+        barrier = replace(needed, why=why)
         self.added_to(body)[number] = barrier
         return True
 

@@ -42,7 +42,7 @@ class Frame:
             self.conditions += (found,)
 
     def resolved(self, expr: Expr) -> Expr | None:
-        """A condition, asked before the loop; None for one that iterations change."""
+        """A condition, evaluated before the loop; None for one that iterations change."""
         if isinstance(expr, Not):
             condition = self.resolved(expr.condition)
             return None if condition is None else Not(condition)

@@ -1,6 +1,6 @@
-"""What iterations read again and again is loaded into registers before the loop.
+"""Loads that are the same in all iterations move before the loop, into registers.
 
-A load is held if its address and the conditions around it are the same in all iterations.
+A load is hoisted if its address and the conditions around it are the same in all iterations.
 
     for (turn ...)                                   float w_held[4];
       for (column = lane; column < 16; column += 4)  FS_UNROLL for (n = 0; n < 4; ++n)
@@ -47,4 +47,4 @@ def hold(
     before = walk.loads("what a thread reads of it in every iteration")
     if not before:
         return [], loop
-    return [*walk.asked(before), *before], walk.once()
+    return [*walk.numbers_in(before), *before], walk.once()

@@ -17,9 +17,9 @@ Loop = For | While
 def with_loops(
     kernel: Lowered, new: Callable[[Loop, Types], tuple[list[Statement], Loop]]
 ) -> Lowered:
-    """The kernel with each loop over iterations made anew: `new` gets it with the types of what may
-    be read before it, and gives what comes before it and the loop, or the loop that it got. Buffers
-    that may be overwritten are not among the types."""
+    """The kernel with each loop over iterations rewritten. `new` gets the loop and the types of the
+    buffers that may be read before it, those that may be overwritten left out. It returns the
+    statements to put before the loop and the new loop, or the loop that it got."""
     iterations = kernel.iterations
     assert iterations is not None
     types: dict[str, Scalar | Record | Raw] = {

@@ -1,11 +1,11 @@
-"""What a thread does with memory while threads meet: loads that are on their way by then, and
-stores that the barrier of a cluster does not wait for.
+"""Overlaps memory accesses with barriers: loads that are under way by then, and stores that a
+cluster barrier does not wait for.
 
-What each iteration reads at a place of its own, such as the inputs of a step, is loaded where the
-iteration begins if it stands after a barrier, else by the iteration before; in blocks that work
-alone, where barriers are placed later, all by the iteration before. What it stores for
-nobody in the loop waits in registers until the barrier at its end was met, whose release would wait
-for the memory.
+Each iteration may read at an index of its own, such as the inputs of a step. Such a load moves to
+the begin of the iteration if it stands after a barrier, else into the iteration before. In blocks
+that work alone, where barriers are placed later, all loads of one element per thread move into the
+iteration before. A store that nothing in the loop reads waits in registers until after the barrier
+at the end: the release of that barrier would wait for the memory.
 
     for (turn ...)                                   for (turn ...)
       ...                                              x_ahead = x[turn * 128 + lane];
@@ -82,7 +82,7 @@ def store_late(kernel: Lowered, names: Names) -> Lowered:
     def new(loop: Loop, types: Types) -> tuple[list[Statement], Loop]:
         if not isinstance(loop, For):
             return [], loop
-        return store_behind(loop, outputs, (kernel.block, kernel.grid), names.new)
+        return stored_late(loop, outputs, (kernel.block, kernel.grid), names.new)
 
     return with_loops(kernel, new)
 
@@ -94,10 +94,11 @@ def load_ahead(
     named: Callable[[str], str],
     after_barrier: bool = False,
 ) -> tuple[list[Statement], For]:
-    """What comes before a loop, and the loop, whose iterations load buffers at places that only the
-    number of the iteration changes: what they read after a barrier where they begin, and what the
-    next one reads before its first barrier after their own first one. Where barriers are placed
-    later, all is taken to be read `after_barrier`, and is loaded by the iteration before."""
+    """The statements before a loop, and the loop with loads moved ahead: those at indices that only
+    the iteration number changes. What an iteration reads after a barrier is loaded at its begin.
+    What the next one reads before its first barrier is loaded after the first barrier of this one.
+    Where barriers are placed later, all reads count as `after_barrier`: the iteration before loads
+    those of which a thread has one element, and each iteration its others."""
     walk = Walk(loop, types, threads, named, loop.variable, after_barrier=after_barrier)
     walk.once()
     walk.name_sites(MOST_AHEAD, "ahead")
@@ -105,7 +106,7 @@ def load_ahead(
         first, ahead = _loaded_before(walk, loop)
     else:
         first, ahead = [], walk.loads("on its way while threads meet")
-    before, made = walk.asked([*first, *ahead]), walk.once() if ahead else loop
+    before, made = walk.numbers_in([*first, *ahead]), walk.once() if ahead else loop
     assert isinstance(made, For)
     loads, made = _load_next(made, types, threads, named)
     made = replace(made, body=(*ahead, *made.body)) if ahead else made
@@ -148,7 +149,7 @@ def _load_next(
     walk = Walk(loop, types, threads, named, loop.variable, early=True)
     walk.once()
     walk.sites = [s if s and _in_any_iteration(s, loop.variable) else None for s in walk.sites]
-    if _behind_barrier(loop.body, Blank()) is None:
+    if _after_barrier(loop.body, Blank()) is None:
         return [], loop
     walk.name_sites(MOST_AHEAD, "next")
     found = walk.loads("on its way since the step before")
@@ -159,16 +160,16 @@ def _load_next(
     first = [_in_iteration(one, loop.variable, _first) for one in loads]
     more = infix("<", infix("+", Name(loop.variable), 1), loop.stop)
     later = If(more, body=tuple(_in_iteration(one, loop.variable, _later) for one in loads))
-    body = _behind_barrier(walk.once().body, later)
+    body = _after_barrier(walk.once().body, later)
     assert body is not None
-    return [*walk.asked(found), *arrays, *first], replace(loop, body=body)
+    return [*walk.numbers_in(found), *arrays, *first], replace(loop, body=body)
 
 
 def _in_any_iteration(site: Site, iteration: str) -> bool:
-    """Whether all iterations come to a load, or none: where the first one does not, its place there
-    may lie outside."""
-    asked = (*site.conditions, *(bound.value for bound in site.bounds))
-    return all(iteration not in names(one) for one in asked)
+    """Whether all iterations reach a load, or none: if the first one does not, its index there may
+    be out of bounds."""
+    guarding = (*site.conditions, *(bound.value for bound in site.bounds))
+    return all(iteration not in names(one) for one in guarding)
 
 
 def _first(iteration: Var) -> Index:
@@ -191,13 +192,13 @@ def _in_iteration(statement: Statement, iteration: str, other: Callable[[Var], I
     return mapped(statement, one)
 
 
-def _behind_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statement, ...] | None:
+def _after_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statement, ...] | None:
     """Statements with a new one after the first barrier, unless that is in a loop or a branch."""
     for number, one in enumerate(body):
         if isinstance(one, Barrier):
             return (*body[: number + 1], new, *body[number + 1 :])
         if isinstance(one, Group) and any(isinstance(inner, Barrier) for inner in every(one.body)):
-            inside = _behind_barrier(one.body, new)
+            inside = _after_barrier(one.body, new)
             group = None if inside is None else replace(one, body=inside)
             return None if group is None else (*body[:number], group, *body[number + 1 :])
         if any(isinstance(inner, Barrier) for inner in every([one])):
@@ -205,7 +206,7 @@ def _behind_barrier(body: Sequence[Statement], new: Statement) -> tuple[Statemen
     return None
 
 
-def store_behind(
+def stored_late(
     loop: For,
     types: Types,
     threads: tuple[int, int],
@@ -229,7 +230,7 @@ def store_behind(
     if not stores:
         return [], loop
     body = (*arrays, *walk.once().body, *_joined(stores), *loop.body[end:])
-    return walk.asked(stores), replace(loop, body=body)
+    return walk.numbers_in(stores), replace(loop, body=body)
 
 
 def _joined(statements: Sequence[Statement]) -> list[Statement]:

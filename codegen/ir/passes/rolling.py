@@ -105,9 +105,9 @@ def _loop(
     kinds: dict[str, Type] = {
         name: PointerTo(types[name], constant=True) for name in repeat.buffers
     }
-    kinds |= {name: index_type(map(int, values)) for name, values in repeat.places.items()}
+    kinds |= {name: index_type(map(int, values)) for name, values in repeat.constants.items()}
     inside: list[Statement] = []
-    for name, values in (*repeat.buffers.items(), *repeat.places.items()):
+    for name, values in (*repeat.buffers.items(), *repeat.constants.items()):
         table, kind = named(f"{name}_terms"), kinds[name]
         spelt: type[Name | Number] = Name if name in repeat.buffers else Number
         yield Table(kind, table, tuple(map(spelt, values)))
@@ -123,7 +123,7 @@ class Repeat:
 
     body: Group
     buffers: Mapping[str, Sequence[str]]
-    places: Mapping[str, Sequence[str]]
+    constants: Mapping[str, Sequence[str]]
 
 
 @dataclass(eq=False)
@@ -173,15 +173,17 @@ def _joined(read: Sequence[_Read], types: Mapping[str, Type]) -> Repeat | None:
     stands = _names(read, types)
     if stands is None:
         return None
-    places: dict[tuple[str, ...], str] = {}
+    parameters: dict[tuple[str, ...], str] = {}
     spelt = []
     for constants in zip(*(one.constants for one in read), strict=True):
-        alike = len(set(constants)) == 1
-        spelt.append(constants[0] if alike else places.setdefault(constants, f"at_{len(places)}"))
+        if len(set(constants)) == 1:
+            spelt.append(constants[0])
+        else:
+            spelt.append(parameters.setdefault(constants, f"at_{len(parameters)}"))
     words = iter(spelt)
     body = readdressed(read[0].body, lambda _: next(words))
     buffers = {b: names for b, names in stands.items() if b in types and len(set(names)) > 1}
-    return Repeat(body, buffers, {name: column for column, name in places.items()})
+    return Repeat(body, buffers, {name: column for column, name in parameters.items()})
 
 
 def _names(read: Sequence[_Read], types: Mapping[str, Type]) -> dict[str, tuple[str, ...]] | None:

@@ -5,7 +5,7 @@
 
 An optimiser step over hundreds of parameters packs hundreds of groups of loops into one launch; the
 layers of a network and the steps of an unrolled loop are phases that follow each other. Written out
-one by one they would overflow the instruction cache and take minutes to compile; as calls of a few
+one by one they would overflow the instruction cache and take minutes to compile. As calls of a few
 functions, the code stays about as small as that of one tensor, layer or step. Which groups have a
 function is decided in the schedule (`schedule/outlining.py`).
 """
@@ -26,7 +26,7 @@ from fusionstitch.codegen.ir.types import PointerTo, index_type
 from fusionstitch.codegen.ir.walk import declared, mapped, mentions, statements, with_bodies
 
 #: Constants inside addresses in which functions that become one may differ.
-MOST_PLACES = 8
+MOST_CONSTANTS = 8
 
 #: What a call of a function becomes: that of another one with these arguments, too.
 Calls = Mapping[str, tuple[str, tuple[Number, ...]]]
@@ -46,13 +46,13 @@ def share_functions(kernel: Lowered, names: Names) -> Lowered:
     alone: dict[str, Function] = {}
     calls: dict[str, tuple[str, tuple[Number, ...]]] = {}
     for some in alike.values():
-        places = _differing([numbers[one.name] for one in some])
-        if len(some) == 1 or len(places) > MOST_PLACES:
+        varying = _differing([numbers[one.name] for one in some])
+        if len(some) == 1 or len(varying) > MOST_CONSTANTS:
             alone |= {one.name: one for one in some}
             continue
-        shared.append(_with_places(some, places, numbers))
+        shared.append(_with_parameters(some, varying, numbers))
         for one in some:
-            given = tuple(Number(numbers[one.name][place]) for place in places)
+            given = tuple(Number(numbers[one.name][which]) for which in varying)
             calls[one.name] = some[0].name, given
     body = tuple(_called(kernel.body, calls, alone, names))
     return replace(kernel, functions=tuple(shared), body=body)
@@ -73,19 +73,19 @@ def _frame(body: Body) -> tuple[Body, list[str]]:
 def _differing(numbers: Sequence[Sequence[str]]) -> list[int]:
     """Which of the constants are not the same in all functions."""
     columns = zip(*numbers, strict=True)
-    return [place for place, values in enumerate(columns) if len(set(values)) > 1]
+    return [which for which, values in enumerate(columns) if len(set(values)) > 1]
 
 
-def _with_places(
-    some: Sequence[Function], places: Sequence[int], numbers: Mapping[str, Sequence[str]]
+def _with_parameters(
+    some: Sequence[Function], varying: Sequence[int], numbers: Mapping[str, Sequence[str]]
 ) -> Function:
     """The first of some functions, with the constants in which they differ as parameters."""
     first = some[0]
     own = [name for _, name in first.parameters]
     own += [name for one in statements(first.body) for name in declared(one)]
     named = Names(own)
-    given = {place: named.new(f"at_{n}") for n, place in enumerate(places)}
-    kinds = [index_type(int(numbers[one.name][place]) for one in some) for place in places]
+    given = {which: named.new(f"at_{n}") for n, which in enumerate(varying)}
+    kinds = [index_type(int(numbers[one.name][which]) for one in some) for which in varying]
     number = count()
 
     def spelt(text: str) -> str:

@@ -52,7 +52,7 @@ from fusionstitch.codegen.ir.statements import (
 from fusionstitch.codegen.ir.types import INT, LONG, Raw, Record, Scalar, Type, VectorOf
 from fusionstitch.codegen.ir.walk import NODES, declared, every, names
 
-#: The integers of places in large arrays.
+#: The integers that index large arrays.
 
 
 class Walk:
@@ -85,12 +85,12 @@ class Walk:
         #: the numbers of the thread and its block as integers that may become negative (those of
         #: the hardware have no sign), as wide as others in the loop
         wide = any(isinstance(one, (For, Let)) and one.type == LONG for one in (loop, *nodes))
-        self.places = [
+        self.numbers = [
             Let(LONG if wide else INT, named(name), hardware)
             for name, hardware in (("thread", THREAD), ("block", BLOCK))
         ]
         self.start: dict[str, Index | None] = dict.fromkeys(_changing(loop, nodes) - {iteration})
-        for own, hardware, extent in zip(self.places, (THREAD, BLOCK), threads, strict=True):
+        for own, hardware, extent in zip(self.numbers, (THREAD, BLOCK), threads, strict=True):
             self.start[hardware.name] = variable(own.name, extent)
         self.read_only = _read_only(loop)
         self.sites: list[Site | None] = []
@@ -98,10 +98,10 @@ class Walk:
         self.bounds: dict[int, Let] = {}
         self.number = 0
 
-    def asked(self, by: Sequence[Statement]) -> list[Statement]:
+    def numbers_in(self, by: Sequence[Statement]) -> list[Statement]:
         """The numbers of the thread and its block that statements name."""
         named = {name for one in by for name in names(one)}
-        return [place for place in self.places if place.name in named]
+        return [one for one in self.numbers if one.name in named]
 
     def name_sites(self, registers: int, word: str) -> None:
         """Gives those sites that fit their names, by a word."""
@@ -136,8 +136,8 @@ class Walk:
             return self._if(one, frame)
         new: Statement = self.value(one, frame, not isinstance(one, (Call, Invoke)))
         if self.stores and isinstance(new, Store):
-            place = Load(Name(new.buffer), new.address)
-            if (site := self._site(place, frame, not frame.unsure)) and site.name:
+            load = Load(Name(new.buffer), new.address)
+            if (site := self._site(load, frame, not frame.unsure)) and site.name:
                 return Assign(site.element, new.value)
         if isinstance(one, Let):
             frame.known[one.name] = None if one.changes else self._integer(one, frame)
@@ -188,7 +188,7 @@ class Walk:
         assert first is not None
         step = -1 if one.down else one.step
         inner = frame.inner(loops=(*frame.loops, unrolled))
-        inner.known[one.variable] = first + unrolled.place * step
+        inner.known[one.variable] = first + unrolled.iteration * step
         bound = infix(">=" if one.down else "<", Name(one.variable), one.stop)
         inner.where(bound if unrolled.fewer else None)
         body = self.body(one.body, inner)
@@ -196,8 +196,8 @@ class Walk:
             return replace(one, start=start, stop=stop, body=body)
         own: list[Statement] = []
         if unrolled.counter != one.variable:
-            place = infix("+", one.start, Integer(unrolled.place * step))
-            own.append(Let(one.type, one.variable, place))
+            value = infix("+", one.start, Integer(unrolled.iteration * step))
+            own.append(Let(one.type, one.variable, value))
         if unrolled.fewer:
             own.append(Skip(Not(bound)))
         return counted(unrolled, (*own, *body))
@@ -244,31 +244,31 @@ class Walk:
             kind: Type | None = self.types.get(buffer) if sure else None
             if not self.stores and buffer not in self.read_only:
                 kind = None
-            if at is None or kind is None or not self._wanted(at):
+            if at is None or kind is None or not self._is_candidate(at):
                 self.sites.append(None)
             else:
                 if isinstance(load, LoadVector):
                     kind = VectorOf(load.type, load.width, loaded=True)
-                bounds = _asked(frame.bounds, [Integer(at), *frame.conditions])
+                bounds = _bounds_of(frame.bounds, [Integer(at), *frame.conditions])
                 self.sites.append(Site(load, kind, at, frame.conditions, frame.loops, bounds))
         self.number += 1
         return self.sites[self.number - 1]
 
-    def _wanted(self, at: Index) -> bool:
+    def _is_candidate(self, at: Index) -> bool:
         """Whether an access there is one of those that are looked for."""
         if self.stores or not self.iteration:
             return True
         return self.met is not self.early and any(v.name == self.iteration for v in at.variables)
 
 
-def _asked(bounds: Sequence[Let], by: Iterable[Expr]) -> tuple[Let, ...]:
+def _bounds_of(bounds: Sequence[Let], by: Iterable[Expr]) -> tuple[Let, ...]:
     """The bounds that expressions, and further bounds, are made of."""
-    asked = {name for expr in by for name in names(expr)}
+    used = {name for expr in by for name in names(expr)}
     found: list[Let] = []
     for bound in reversed(bounds):
-        if bound.name in asked:
+        if bound.name in used:
             found.insert(0, bound)
-            asked |= set(names(bound.value))
+            used |= set(names(bound.value))
     return tuple(found)
 
 

@@ -45,7 +45,7 @@ class Unrolled:
     fewer: bool
 
     @property
-    def place(self) -> Index:
+    def iteration(self) -> Index:
         """The number of an iteration."""
         return variable(self.counter, self.count)
 
@@ -91,10 +91,10 @@ class Site:
         """What is read instead."""
         if self.elements == 1:
             return Name(self.name)
-        place = Index()
+        index = Index()
         for unrolled in self.along:
-            place = place * unrolled.count + unrolled.place
-        return Element(Name(self.name), Integer(place))
+            index = index * unrolled.count + unrolled.iteration
+        return Element(Name(self.name), Integer(index))
 
 
 def chosen_sites(sites: Sequence[Site | None], registers: int) -> list[Site]:
@@ -129,9 +129,9 @@ def around(site: Site, body: Statement) -> list[Statement]:
     """What is done for each element of a site, where its conditions hold."""
     if (condition := all_of(site.conditions)) is not None:
         body = If(condition, body=(body,))
-    asked = {name for condition in site.conditions for name in names(condition)}
-    asked |= {name for bound in site.bounds for name in names(bound.value)}
-    around = [t for t in site.loops if t in site.along or t.counter in asked]
+    used = {name for condition in site.conditions for name in names(condition)}
+    used |= {name for bound in site.bounds for name in names(bound.value)}
+    around = [t for t in site.loops if t in site.along or t.counter in used]
     lines = [*site.bounds, body]
     for unrolled in reversed(around):
         lines = [counted(unrolled, tuple(lines))]

@@ -1,14 +1,15 @@
-"""Elements one after the other that a thread reads or writes one by one, moved at once.
+"""Neighboring elements that a thread reads or writes one by one become vector accesses.
 
     const float left = boxes[row * 4];          const auto box = fs_load_vec<float, 4>(boxes + ...);
     const float top = boxes[row * 4 + 1];  ->   const float left = box[0];
     ...                                         const float top = box[1]; ...
 
-So lie the fields of boxes, pairs that are rotated, and the states of many systems. Loops over the
-elements of a value move vectors as they are lowered (`lower/access.py`); here each thread has all
-fields of one place. A read moves up to the first of its vector, and only inputs are read so, which
-hold still; a write moves down to the last, and only what the kernel never reads is written so.
-What all threads of a warp read alike comes in as few sectors one by one, and stays as it is.
+The fields of boxes lie so, as do pairs that are rotated and the states of many systems. Loops over
+the elements of a value become vector accesses as they are lowered (`lower/access.py`); here each
+thread has all fields of one record. A read moves up to the first one of its vector; only inputs
+that nothing writes are read so. A write moves down to the last one; only buffers that the kernel
+never reads are written so. What all threads of a warp read alike takes as few sectors one by one,
+and stays as it is.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def _of_threads(nodes: Iterable[Any]) -> set[str]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Access:
     """An access: the number of its statement, its node, and its address."""
 
     at: int
@@ -123,27 +124,27 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Accessed:
+class _Vector:
     """`width` elements from a multiple of that on, and the accesses to them by their number."""
 
     buffer: Buffer
     start: Index
     width: int
-    places: Mapping[int, _Place]
+    accesses: Mapping[int, _Access]
 
     @property
     def first(self) -> int:
         """The number of its first statement."""
-        return min(place.at for place in self.places.values())
+        return min(access.at for access in self.accesses.values())
 
     @property
     def last(self) -> int:
-        return max(place.at for place in self.places.values())
+        return max(access.at for access in self.accesses.values())
 
 
 @dataclass(eq=False)
 class _Gatherer:
-    """`inputs` that nobody writes, `outputs` that nobody reads, variables that are `changing` and
+    """`inputs` that nothing writes, `outputs` that nothing reads, variables that are `changing` and
     those `of_threads`, and the identifiers in use."""
 
     inputs: Mapping[str, Buffer]
@@ -173,9 +174,9 @@ class _Gatherer:
         return [*done, *self.loaded(run)]
 
     def loaded(self, run: Sequence[Statement]) -> list[Statement]:
-        vectors: dict[int, list[_Accessed]] = {}
-        for buffer, places in self.reads(run).items():
-            for vector in _vectors(self.inputs[buffer], places, _most_of_it):
+        vectors: dict[int, list[_Vector]] = {}
+        for buffer, accesses in self.reads(run).items():
+            for vector in _vectors(self.inputs[buffer], accesses, _most_of_it):
                 vectors.setdefault(vector.first, []).append(vector)
         if not vectors:
             return list(run)
@@ -192,23 +193,23 @@ class _Gatherer:
                 name = self.named.new(f"{buffer}_vector")
                 load = LoadVector(kind, vector.width, Name(buffer), Integer(vector.start))
                 found.append(Let(Raw.LOADED, name, load))
-                for number_, place in vector.places.items():
+                for number_, access in vector.accesses.items():
                     element: Expr = Element(Name(name), number(number_))
-                    whole = isinstance(place.node, Load)
-                    known[place.node] = element if whole else apply(LOAD, element)
+                    whole = isinstance(access.node, Load)
+                    known[access.node] = element if whole else apply(LOAD, element)
             found.append(mapped(one, new))
         return found
 
-    def reads(self, run: Sequence[Statement]) -> dict[str, list[_Place]]:
+    def reads(self, run: Sequence[Statement]) -> dict[str, list[_Access]]:
         """What is always read of inputs, by the name of each."""
-        places: dict[str, list[_Place]] = {}
+        accesses: dict[str, list[_Access]] = {}
         for at, one in enumerate(run):
             for node, load in _always_read(one):
                 buffer = load.buffer.name if isinstance(load.buffer, Name) else ""
                 index = self.settled(load.at)
                 if buffer in self.inputs and index is not None and self.differs(index):
-                    places.setdefault(buffer, []).append(_Place(at, node, index))
-        return places
+                    accesses.setdefault(buffer, []).append(_Access(at, node, index))
+        return accesses
 
     # ---- writes ----------------------------------------------------------------------------------
 
@@ -225,16 +226,16 @@ class _Gatherer:
         return [*done, *self.stored(run)]
 
     def stored(self, run: Sequence[Statement]) -> list[Statement]:
-        places: dict[str, list[_Place]] = {}
+        accesses: dict[str, list[_Access]] = {}
         for at, one in enumerate(run):
             if isinstance(one, Store) and one.buffer in self.outputs:
                 index = self.settled(one.address)
                 if index is None:
                     return list(run)  # it may be any of the others
-                places.setdefault(one.buffer, []).append(_Place(at, one, index))
+                accesses.setdefault(one.buffer, []).append(_Access(at, one, index))
         instead: dict[int, list[Statement]] = {}
-        for buffer, each in places.items():
-            if len({place.index for place in each}) < len(each):
+        for buffer, each in accesses.items():
+            if len({access.index for access in each}) < len(each):
                 continue  # the last one counts
             for vector in _vectors(self.outputs[buffer], each, _all_of_it):
                 between = (p for p in each if vector.first < p.at < vector.last)
@@ -242,16 +243,16 @@ class _Gatherer:
                     continue  # which may be the same elements
                 self.found = True
                 name = self.named.new(f"{buffer}_vector")
-                for number_, place in vector.places.items():
+                for number_, access in vector.accesses.items():
                     element = Element(Name(name), number(number_))
-                    instead[place.at] = [Assign(element, place.node.value)]
+                    instead[access.at] = [Assign(element, access.node.value)]
                 kind = VectorOf(vector.buffer.type, vector.width)
                 instead[vector.first].insert(0, Array(kind, name))
                 store = StoreVector(buffer, Integer(vector.start), name)
                 instead[vector.last].append(store)
         return [new for at, one in enumerate(run) for new in instead.get(at, (one,))]
 
-    # ---- places ------------------------------------------------------------------------
+    # ---- addresses ---------------------------------------------------------------------
 
     def settled(self, at: Expr) -> Index | None:
         """An address that is the same wherever it is spelled so."""
@@ -260,7 +261,7 @@ class _Gatherer:
         return at.index
 
     def differs(self, index: Index) -> bool:
-        """Whether threads of one warp have different places."""
+        """Whether threads of one warp have different indices."""
         return any(self._differs(term) for term, _ in index.terms)
 
     def _differs(self, term: Term) -> bool:
@@ -279,8 +280,8 @@ def _may_leave(one: Statement) -> bool:
 
 
 def _always_read(one: Statement) -> Iterator[tuple[Expr, Load]]:
-    """What a statement reads of memory whatever the data is: the node that a vector's element takes
-    the place of, and the load in it."""
+    """What a statement reads of memory whatever the data is: the node that a vector's element may
+    replace, and the load in it."""
     if not isinstance(one, (Let, Assign, Store)):
         return
     todo = parts(one)
@@ -298,7 +299,7 @@ def _always_read(one: Statement) -> Iterator[tuple[Expr, Load]]:
 
 
 def _reads(node: Any) -> bool:
-    """Whether a node is a load that an element of a vector can take the place of."""
+    """Whether a node is a load that an element of a vector can replace."""
     if isinstance(node, Load):
         return True
     return (
@@ -317,14 +318,14 @@ def _most_of_it(buffer: Buffer, width: int, used: int) -> bool:
 
 
 def _vectors(
-    buffer: Buffer, places: Sequence[_Place], enough: Callable[[Buffer, int, int], bool]
-) -> Iterator[_Accessed]:
+    buffer: Buffer, accesses: Sequence[_Access], enough: Callable[[Buffer, int, int], bool]
+) -> Iterator[_Vector]:
     """The widest vectors of accesses to a buffer."""
-    by_terms: dict[Any, dict[int, _Place]] = {}
-    for place in places:
-        words = isinstance(place.node, Load) and buffer.type in _IN_WORDS
+    by_terms: dict[Any, dict[int, _Access]] = {}
+    for access in accesses:
+        words = isinstance(access.node, Load) and buffer.type in _IN_WORDS
         if not words:
-            by_terms.setdefault(place.index.terms, {}).setdefault(place.index.const, place)
+            by_terms.setdefault(access.index.terms, {}).setdefault(access.index.const, access)
     for terms, near in by_terms.items():
         width = ACCESS_BYTES // buffer.type.bytes if isinstance(buffer.type, Scalar) else 1
         while width > 1:
@@ -332,6 +333,6 @@ def _vectors(
             for start in sorted({const // width * width for const in near}) if fits else ():
                 used = {n: near[start + n] for n in range(width) if start + n in near}
                 if enough(buffer, width, len(used)):
-                    yield _Accessed(buffer, Index(terms, start), width, used)
+                    yield _Vector(buffer, Index(terms, start), width, used)
                     near = {c: p for c, p in near.items() if not 0 <= c - start < width}
             width //= 2

@@ -57,20 +57,20 @@ def check(kernel: Lowered) -> None:
 
 
 class _Walk(Visitor):
-    """Walks statements with what is known of arrays, and of variables: their ranges, and whether a
-    condition asks for them."""
+    """Walks statements with the sizes of arrays and, for variables, their ranges and whether a
+    condition checks them."""
 
     def __init__(self, sizes: Mapping[str, int]):
         self.sizes = dict(sizes)
         self.ranges: dict[str, Range] = {}
-        self.asked: list[set[str]] = []
+        self.checked: list[set[str]] = []
         #: by variable, the variables that it was computed from
         self.made_of: dict[str, set[str]] = {}
 
     def body(self, body: Iterable[Statement]) -> None:
-        self.asked.append(set())
+        self.checked.append(set())
         super().body(body)
-        self.asked.pop()
+        self.checked.pop()
 
     def group(self, one: Group) -> None:
         for inner in one.body:
@@ -80,12 +80,12 @@ class _Walk(Visitor):
         if one.given:
             self.statement(one.given)
         self.expression(one.condition, one)
-        self.asked.append(set(names(one.condition)))
+        self.checked.append(set(names(one.condition)))
         self.body(one.body)
         for other in one.others:  # what did not hold rules out as well
-            self.asked[-1] |= set(names(other.condition)) if other.condition else set()
+            self.checked[-1] |= set(names(other.condition)) if other.condition else set()
             self.body(other.body)
-        self.asked.pop()
+        self.checked.pop()
 
     def counted(self, one: For) -> None:
         self.expression(one.start, one)
@@ -95,9 +95,9 @@ class _Walk(Visitor):
             low, high = (stop[0], start[1]) if one.down else (start[0], stop[1] - 1)
             self.ranges[one.variable] = low, high
         # a bound that is computed is a condition
-        self.asked.append(set() if isinstance(one.stop, Number) else {one.variable})
+        self.checked.append(set() if isinstance(one.stop, Number) else {one.variable})
         self.body(one.body)
-        self.asked.pop()
+        self.checked.pop()
 
     def simple(self, one: Statement) -> None:
         for part in parts(one):
@@ -111,7 +111,7 @@ class _Walk(Visitor):
         elif isinstance(one, Let):
             self.made_of[one.name] = set(names(one.value))
             if isinstance(one.value, Apply) and one.value.intrinsic is MINIMUM:
-                self.asked[-1].add(one.name)  # a bound that is taken instead
+                self.checked[-1].add(one.name)  # a bound that is taken instead
             found = self.range_of(one.value)
             if found:
                 self.ranges[one.name] = found
@@ -123,22 +123,22 @@ class _Walk(Visitor):
             self.access(one.buffer, one.address, 1, one)
         elif isinstance(one, StoreVector):
             width = self.sizes.get(one.values, 1)
-            asked = set(names(one.condition)) if one.condition else set()
-            self.asked.append(asked)
+            checked = set(names(one.condition)) if one.condition else set()
+            self.checked.append(checked)
             self.access(one.buffer, one.address, width, one)
-            self.asked.pop()
+            self.checked.pop()
         elif isinstance(one, (Skip, Leave)):
-            self.asked[-1] |= set(names(one.condition))
+            self.checked[-1] |= set(names(one.condition))
 
     def expression(self, expr: Any, at: Statement) -> None:
         if isinstance(expr, Choice):
             for condition, value in expr.cases:
                 self.expression(condition, at)
-                self.asked.append(set(names(condition)))
+                self.checked.append(set(names(condition)))
                 self.expression(value, at)
             self.expression(expr.otherwise, at)
             for _ in expr.cases:
-                self.asked.pop()
+                self.checked.pop()
             return
         for part in parts(expr):
             self.expression(part, at)
@@ -157,13 +157,13 @@ class _Walk(Visitor):
         size = self.sizes.get(buffer)
         if size is None or (found[0] >= 0 and found[1] < size):
             return
-        if found[1] < 0 or found[0] >= size or not self._is_asked(used):
-            place = found[1] if found[1] >= size else found[0]
-            raise Fault(f"{buffer} has {size} elements, and {place} is accessed", at)
+        if found[1] < 0 or found[0] >= size or not self._is_checked(used):
+            element = found[1] if found[1] >= size else found[0]
+            raise Fault(f"{buffer} has {size} elements, and {element} is accessed", at)
 
-    def _is_asked(self, used: Sequence[str]) -> bool:
-        """Whether a condition around asks for a variable, or for what it was computed from."""
-        return any(name in asked for name in self._origins(used) for asked in self.asked)
+    def _is_checked(self, used: Sequence[str]) -> bool:
+        """Whether an enclosing condition checks a variable, or one that it was computed from."""
+        return any(name in checked for name in self._origins(used) for checked in self.checked)
 
     def _origins(self, used: Sequence[str]) -> Iterator[str]:
         seen, todo = set[str](), list(used)
@@ -193,8 +193,8 @@ class _Walk(Visitor):
         return None
 
     def interval(self, index: Index) -> Range:
-        """The least and the greatest value of an index, by what is known of its variables where
-        that is more than what they are said to hold."""
+        """The least and the greatest value of an index, by the known ranges of its variables where
+        these are narrower than their declared ones."""
         low = high = index.const
         for term, coefficient in index.terms:
             ends = [coefficient * end for end in self.term(term)]

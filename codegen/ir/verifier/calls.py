@@ -55,10 +55,10 @@ def _enough(
     known = [one for one in given if one is not None]
     if not isinstance(scratch, Name) or scratch.name not in shared or len(known) < len(given):
         return
-    wanted = intrinsic.scratch(Called(intrinsic, call.template, known, block))
-    if wanted > shared[scratch.name]:
+    needed = intrinsic.scratch(Called(intrinsic, call.template, known, block))
+    if needed > shared[scratch.name]:
         raise Fault(
-            f"{scratch.name} has {shared[scratch.name]} bytes, and {wanted} are exchanged there", at
+            f"{scratch.name} has {shared[scratch.name]} bytes, and {needed} are exchanged there", at
         )
 
 

@@ -15,10 +15,10 @@ def check(kernel: Lowered) -> None:
     try:
         Hazards(kernel, areas).walk()
     except Missing as missing:
-        raise Fault(_said(missing), missing.at) from missing
+        raise Fault(_message(missing), missing.at) from missing
 
 
-def _said(missing: Missing) -> str:
+def _message(missing: Missing) -> str:
     access = missing.access
     name, does = access.area.buffer or access.name, "written" if access.writes else "read"
     if access.writes and missing.before.writes:

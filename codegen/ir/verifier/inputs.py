@@ -10,12 +10,12 @@ from fusionstitch.codegen.ir.statements import Arrive, Store, StoreVector
 from fusionstitch.codegen.ir.verifier.fault import Fault
 from fusionstitch.codegen.ir.walk import statements
 
-_HELD = (Memory.INPUT, Memory.CONSTANT)
+_READ_ONLY = (Memory.INPUT, Memory.CONSTANT)
 
 
 def check(kernel: Lowered) -> None:
     """Raises Fault for a store to what holds still for the whole launch."""
-    still = {buffer.name for buffer in kernel.buffers if buffer.memory in _HELD}
+    still = {buffer.name for buffer in kernel.buffers if buffer.memory in _READ_ONLY}
     for one in statements(kernel.body):
         name = one.buffer if isinstance(one, (Store, StoreVector)) else ""
         name = one.counter if isinstance(one, Arrive) else name

@@ -1,8 +1,9 @@
-"""Where threads meet, all that the meeting is for take part.
+"""All threads that a barrier is for reach it.
 
-A barrier of a team needs that all conditions around it are the same for the team's threads
-(`ir/uniformity.py`), one of the block for all of them, one of a cluster or the grid for their
-blocks too; so do functions of the headers that threads call together.
+All conditions around a barrier of a team must be the same for the team's threads
+(`ir/uniformity.py`). Around one of a block they must be the same for its threads, and around one of
+a cluster or the grid for its blocks as well. The same holds for header functions that threads call
+together.
 """
 
 from __future__ import annotations
@@ -133,10 +134,10 @@ class _Walk(Visitor):
             if isinstance(part, Apply):
                 self.come(called_by(part, self.kernel.cluster), at)
 
-    def come(self, wanted: Alike, at: Statement) -> None:
+    def come(self, needed: Alike, at: Statement) -> None:
         for most, own, who in (
-            (wanted.threads, self.here.threads, "threads"),
-            (wanted.blocks, self.here.blocks, "blocks"),
+            (needed.threads, self.here.threads, "threads"),
+            (needed.blocks, self.here.blocks, "blocks"),
         ):
             if not agrees(own, most):
                 meant = f"{most} {who}" if most else f"all {who}"

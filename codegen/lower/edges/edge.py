@@ -15,7 +15,7 @@ from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.nests import Nest
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.context import Locations
-from fusionstitch.codegen.lower.known import Placed
+from fusionstitch.codegen.lower.known import AtDepth
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.hlo.graph import Op
@@ -62,7 +62,7 @@ class Edge:
     name: str
     scope: str
     carries: Callable[[Here, Op], bool]
-    read: Callable[[Here, Op, Indices], Placed | None]
+    read: Callable[[Here, Op, Indices], AtDepth | None]
     buffer: Callable[[Here, Op], str] = lambda here, op: ""
     store: Callable[[Here, Stage, Expr, Expr | None], Sequence[Store]] = (
         lambda here, stage, value, condition: ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.lower.edges.edge import Edge, Here
-from fusionstitch.codegen.lower.known import Placed
+from fusionstitch.codegen.lower.known import AtDepth
 from fusionstitch.hlo.graph import Op
 
 
@@ -13,7 +13,7 @@ def _carries(here: Here, op: Op) -> bool:
     return annotations_of(op).counts is not None
 
 
-def _read(here: Here, op: Op, index: Indices) -> Placed | None:
+def _read(here: Here, op: Op, index: Indices) -> AtDepth | None:
     return here.values.known.counted(op)
 
 

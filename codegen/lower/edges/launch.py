@@ -10,7 +10,7 @@ from fusionstitch.codegen.ir.expressions import Expr
 from fusionstitch.codegen.ir.statements import Store
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.edges.edge import Edge, Here
-from fusionstitch.codegen.lower.known import Placed
+from fusionstitch.codegen.lower.known import AtDepth
 from fusionstitch.hlo.graph import Op
 
 
@@ -18,7 +18,7 @@ def _carries(here: Here, op: Op) -> bool:
     return op.opcode == "parameter" and annotations_of(op).counts is None
 
 
-def _read(here: Here, op: Op, index: Indices) -> Placed:
+def _read(here: Here, op: Op, index: Indices) -> AtDepth:
     # inputs hold still: a load that does not depend on the row may precede the loop
     return here.loaded(op, _buffer(here, op), index), here.values.depth_of(op, index)
 

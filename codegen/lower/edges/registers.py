@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.lower.edges.edge import Edge, Here, in_group
-from fusionstitch.codegen.lower.known import Placed
+from fusionstitch.codegen.lower.known import AtDepth
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
 
@@ -17,7 +17,7 @@ def _carries(here: Here, op: Op) -> bool:
     return stage is not None and (stage in here.nest.level or stage not in here.memory.shared)
 
 
-def _read(here: Here, op: Op, index: Indices) -> Placed | None:
+def _read(here: Here, op: Op, index: Indices) -> AtDepth | None:
     if here.whole[op.id].is_reduction:
         raise CodegenError(f"{op.name} is read in its own loop at another index.")
     return None

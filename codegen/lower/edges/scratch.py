@@ -11,7 +11,7 @@ from fusionstitch.codegen.ir.expressions import Expr
 from fusionstitch.codegen.ir.statements import Store
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.edges.edge import Edge, Here, in_group
-from fusionstitch.codegen.lower.known import Placed
+from fusionstitch.codegen.lower.known import AtDepth
 from fusionstitch.hlo.graph import Op
 
 
@@ -19,7 +19,7 @@ def _carries(here: Here, op: Op) -> bool:
     return op.id in here.whole and in_group(here, op) is None
 
 
-def _read(here: Here, op: Op, index: Indices) -> Placed:
+def _read(here: Here, op: Op, index: Indices) -> AtDepth:
     return here.loaded(op, _buffer(here, op), index), here.writer.ordered_depth
 
 

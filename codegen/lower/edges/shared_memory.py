@@ -12,7 +12,7 @@ from fusionstitch.codegen.ir.expressions import Expr, Integer, Load, Name
 from fusionstitch.codegen.ir.statements import Store
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.edges.edge import Edge, Here, in_group
-from fusionstitch.codegen.lower.known import Placed
+from fusionstitch.codegen.lower.known import AtDepth
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Op
 
@@ -22,14 +22,14 @@ def _carries(here: Here, op: Op) -> bool:
     return stage is not None and stage not in here.nest.level and stage in here.memory.shared
 
 
-def _read(here: Here, op: Op, index: Indices) -> Placed:
+def _read(here: Here, op: Op, index: Indices) -> AtDepth:
     stage = here.whole[op.id]
     digits: list[Index] = [here.digits.point]
     extents = [here.group.points]
     for axis, position in zip(here.axes.dims[stage.number], index, strict=True):
         leaves = [x for x in here.axes.set.leaves(axis) if here.axes.extent(x) != 1]
-        places = delinearize(position, [here.axes.extent(x) for x in leaves])
-        for leaf, digit in zip(leaves, places, strict=True):
+        positions = delinearize(position, [here.axes.extent(x) for x in leaves])
+        for leaf, digit in zip(leaves, positions, strict=True):
             if leaf not in here.group.group.grid:
                 digits.append(digit)
                 extents.append(here.axes.extent(leaf))
@@ -44,8 +44,8 @@ def _store(here: Here, stage: Stage, value: Expr, condition: Expr | None) -> Seq
         return ()
     leaves = here.group.group.in_block(stage)
     digits = [here.digits.point, *(here.digits.of[leaf] for leaf in leaves)]
-    place = linearize(digits, [here.group.points, *map(here.axes.extent, leaves)])
-    return [Store(here.shared_names[stage], Integer(place), value)]
+    address = linearize(digits, [here.group.points, *map(here.axes.extent, leaves)])
+    return [Store(here.shared_names[stage], Integer(address), value)]
 
 
 SHARED_MEMORY = Edge("shared memory", "block", _carries, _read, store=_store)

@@ -1,4 +1,4 @@
-"""Iterations that ask something of all rows: rows are told by a count, and stop on their own."""
+"""Iterations that query all rows: a count replaces the query, and rows stop on their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.costmodel.devices import device
-from fusionstitch.hlo import asking
+from fusionstitch.hlo import row_queries
 from fusionstitch.hlo.loop_editor import LoopEditor
 from fusionstitch.patterns.loop_rules import formed
 from tests.patterns.edits import edited, module_of
@@ -43,8 +43,8 @@ def solved(
     a wrong answer shows. Integers, which nothing rounds."""
 
     def body(s: Any) -> Any:
-        y, t, first, kept, i, *going = s
-        slope = jnp.where(asks(first, y), y * 3 + 1, kept)
+        y, t, first, retained, i, *going = s
+        slope = jnp.where(asks(first, y), y * 3 + 1, retained)
         tried = (y * 5 + slope) % 1009
         taken = (tried % 7 < 4) & (speed > 0)
         mask = going[0] if carried else t < END
@@ -53,7 +53,7 @@ def solved(
             jnp.where(taken, tried, y + 1),
             later,
             falls(first, taken, y),
-            jnp.where(taken, slope + 11, kept),
+            jnp.where(taken, slope + 11, retained),
         )
         kept_by_rows = [jnp.where(mask, a, b) for a, b in zip(new, s, strict=False)]
         return *kept_by_rows, i + 1, *(one & (later < END) for one in going)
@@ -61,8 +61,8 @@ def solved(
     ones, zeros = jnp.ones(y.shape, bool), jnp.zeros_like(y)
     start = y, zeros if carried else begin, ones, zeros, 0, *([ones] if carried else [])
     more = lambda s: jnp.any(s[1] < END) & (s[4] < LIMIT)  # noqa: E731
-    y, t, first, kept, *_ = lax.while_loop(more, body, start)
-    return y, t, first, kept
+    y, t, first, retained, *_ = lax.while_loop(more, body, start)
+    return y, t, first, retained
 
 
 def _drawn(*shape: int) -> list[np.ndarray]:
@@ -127,17 +127,17 @@ def leaving(y: Any, leaves: Any, pace: Any) -> Any:
     """Rows that have stopped still lose the mask, which none reads after the loop."""
 
     def body(s: Any) -> Any:
-        y, t, first, kept, i, mask = s
-        slope = jnp.where(jnp.any(first), y * 3 + 1, kept)
+        y, t, first, retained, i, mask = s
+        slope = jnp.where(jnp.any(first), y * 3 + 1, retained)
         later = t + pace
         new = (y * 5 + slope) % 1009, later, slope + 11
-        y, t, kept = (jnp.where(mask, a, b) for a, b in zip(new, (y, t, kept), strict=True))
-        return y, t, first & (i < leaves), kept, i + 1, mask & (later < END)
+        y, t, retained = (jnp.where(mask, a, b) for a, b in zip(new, (y, t, retained), strict=True))
+        return y, t, first & (i < leaves), retained, i + 1, mask & (later < END)
 
     ones, zeros = jnp.ones(y.shape, bool), jnp.zeros_like(y)
     more = lambda s: jnp.any(s[1] < END) & (s[4] < LIMIT)  # noqa: E731
-    y, _, _, kept, *_ = lax.while_loop(more, body, (y, zeros, ones, zeros, 0, ones))
-    return y, kept
+    y, _, _, retained, *_ = lax.while_loop(more, body, (y, zeros, ones, zeros, 0, ones))
+    return y, retained
 
 
 def begun(first: Any, y: Any) -> Any:
@@ -145,7 +145,7 @@ def begun(first: Any, y: Any) -> Any:
     return lax.reduce(first, np.bool_(True), lax.bitwise_or, (0,))
 
 
-#: What is not told: whether rows ask so again, two things, what is no mask, or one row of itself.
+#: What has no count: a mask that is set again, two queries, no mask, or a row's query of itself.
 NOT_TOLD: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "again": (partial(solved, falls=again), (37,)),
     "two masks": (partial(solved, asks=lambda first, y: jnp.any(first) & jnp.any(y > 3)), (37,)),
@@ -169,19 +169,19 @@ def test_what_is_not_told_stays_as_it_is(name: str) -> None:
 
 
 def test_rows_without_numbers_ask_to_the_end() -> None:
-    """A row of NaN never takes a step: the others are told so to the end."""
+    """A row of NaN never takes a step: the query stays true to the end."""
 
     def fun(y: Any) -> Any:
         def body(s: Any) -> Any:
-            y, t, first, kept, i = s
-            slope = jnp.where(jnp.any(first), -y, kept)
+            y, t, first, retained, i = s
+            slope = jnp.where(jnp.any(first), -y, retained)
             tried = y + 0.125 * slope
             taken, going = jnp.abs(tried) < 4, t < 1
             new = (
                 jnp.where(taken, tried, y),
                 jnp.where(taken, t + 0.0625 + 0.0625 * (y > 1), t),
                 first & ~taken,
-                jnp.where(taken, -tried * 0.5, kept),
+                jnp.where(taken, -tried * 0.5, retained),
             )
             return *(jnp.where(going, a, b) for a, b in zip(new, s, strict=False)), i + 1
 
@@ -205,12 +205,12 @@ def test_rows_without_numbers_ask_to_the_end() -> None:
 def test_a_wrong_count_is_found_out(
     number: int, rows: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the loop that counts rounds otherwise than the one that is told."""
+    """As where the counting loop rounds otherwise than the other one."""
 
-    def misled(loop: LoopEditor, found: asking.Asked) -> Any:
-        return loop.outer.constant(asking.COUNT, number, loop.instruction)
+    def misled(loop: LoopEditor, found: row_queries.RowQuery) -> Any:
+        return loop.outer.constant(row_queries.COUNT, number, loop.instruction)
 
-    monkeypatch.setattr(asking, "_most", misled)
+    monkeypatch.setattr(row_queries, "_most", misled)
     fun, args = BY[by], [jnp.asarray(x, jnp.int32) for x in ROWS[rows]]
     found = compiled(fun, *args)
     assert sum(k.template.startswith("loop rows") for k in found.kernels) == 1

@@ -1,5 +1,5 @@
-"""Places that the data decides: the maps of gathers and dynamic slices, integers known without
-any data, and the names under which the others are printed."""
+"""Indices that the data decides: the maps of gathers and dynamic slices, integers known without any
+data, and the names under which the others are printed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def value(index: Index, point: Point, data: Data) -> int:
 def check(op: Op, data: Data) -> None:
     """Every element of `op` is what its map picks from its operands."""
     values = [data[o] for o in op.operands]
-    wanted = evaluate_op(op, values)
+    expected = evaluate_op(op, values)
     index = tuple(variable(f"d{d}", extent) for d, extent in enumerate(op.dims))
     alternatives = reads(op, index)
     for place in itertools.product(*map(range, op.dims)):
@@ -66,7 +66,7 @@ def check(op: Op, data: Data) -> None:
         at = tuple(value(i, point, data) for i in read.index)
         inside = all(0 <= p < n for p, n in zip(at, values[read.operand].shape, strict=True))
         assert inside, (op, place, at)
-        assert values[read.operand][at] == wanted[place], (op, place)
+        assert values[read.operand][at] == expected[place], (op, place)
 
 
 def numbers(op: Op, low: int = 0, high: int | None = None) -> np.ndarray:
@@ -78,7 +78,7 @@ def numbers(op: Op, low: int = 0, high: int | None = None) -> np.ndarray:
 
 @given(st.data())
 def test_gather(data: st.DataObject) -> None:
-    """Any mapped dims in any order, batching dims, window sizes, and place of the index vector."""
+    """Any mapped dims in any order, batching dims, window sizes, and dim of the index vector."""
     rank = data.draw(st.integers(1, 3))
     dims = tuple(data.draw(st.integers(1, 4)) for _ in range(rank))
     order = data.draw(st.permutations(range(rank)))
@@ -96,10 +96,10 @@ def test_gather(data: st.DataObject) -> None:
     b = Builder()
     x = b.parameter(dims, "s32")
     indices = b.parameter((*batch[:vector_dim], len(mapped), *batch[vector_dim:]), "s32")
-    kept = [n for d, n in enumerate(sizes) if d not in (*collapsed, *batching)]
-    total = len(kept) + len(batch)
-    offset = tuple(sorted(data.draw(st.permutations(range(total)))[: len(kept)]))
-    left, window = iter(batch), iter(kept)
+    retained = [n for d, n in enumerate(sizes) if d not in (*collapsed, *batching)]
+    total = len(retained) + len(batch)
+    offset = tuple(sorted(data.draw(st.permutations(range(total)))[: len(retained)]))
+    left, window = iter(batch), iter(retained)
     result = [next(window) if d in offset else next(left) for d in range(total)]
     along = tuple(e + (e >= vector_dim) for e in along)
     op = b.op(
@@ -126,8 +126,8 @@ def test_slices_at_run_time_places(spec: list[tuple[int, int]]) -> None:
         b = Builder()
         x, update = b.parameter(dims, "s32"), b.parameter(sizes, "s32")
         starts = [b.parameter((), "s32") for _ in dims]
-        places: Data = {s: np.array(start, np.int32) for s in starts}
-        data = {x: numbers(x), update: numbers(update) + 1000, **places}
+        positions: Data = {s: np.array(start, np.int32) for s in starts}
+        data = {x: numbers(x), update: numbers(update) + 1000, **positions}
         check(b.op("dynamic-slice", sizes, x, *starts, sizes=sizes), data)
         check(b.op("dynamic-update-slice", dims, x, update, *starts), data)
 

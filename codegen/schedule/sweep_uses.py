@@ -9,7 +9,7 @@ from fusionstitch.codegen.index_maps.index import Fetched, Index, Var, constant,
 from fusionstitch.codegen.index_maps.maps import Indices, in_range
 from fusionstitch.codegen.index_maps.vectors import aligned_base
 from fusionstitch.codegen.loops.digits import Digits
-from fusionstitch.codegen.loops.nests import Place
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage, body_reads, closure, inlined_reads
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.schedule.walk import ELEMENT, POINT, ROW, TILE, UNIT, Live
@@ -25,7 +25,7 @@ class Somewhere:
 
     def __init__(self, group: GroupPlan, nest: NestPlan, width: int) -> None:
         self.group, self.nest, self.width = group, nest, width
-        self.stages = [s for s in nest.nest.stages if nest.nest.place[s] is not Place.ROW]
+        self.stages = [s for s in nest.nest.stages if nest.nest.role[s] is not Role.ROW]
         self._body: dict[Stage, list[Key]] = {}
         self._below: dict[Key, list[Key]] = {}
 
@@ -49,15 +49,15 @@ class Somewhere:
         point = variable(TILE, group.tiles) * group.points + digits.point_of(row)
         if group.ragged:
             point = variable(POINT, group.grid_points)
-        turned = group.backward and self.nest.nest.placed(Place.CARRY)
-        digits.bind_rows(constant(rows - 1) - row if turned else row, point)
+        backward = group.backward and self.nest.nest.with_role(Role.CARRY)
+        digits.bind_rows(constant(rows - 1) - row if backward else row, point)
         digits.bind_column(self.column)
         return digits
 
     @property
     def shares(self) -> bool:
-        """Whether two sweeps want the same value."""
-        return self._may_share() and any(len(levels) > 1 for levels in self.wanted.values())
+        """Whether two sweeps use the same value."""
+        return self._may_share() and any(len(levels) > 1 for levels in self.levels_of.values())
 
     def _may_share(self) -> bool:
         """Whether two sweeps come by the same op, wherever they read it."""
@@ -76,26 +76,27 @@ class Somewhere:
         return self.column.variables
 
     def along(self, at: Indices) -> bool:
-        """Whether a place changes along the row."""
+        """Whether an index changes along the row."""
         return any(not self._moving.isdisjoint(i.variables) for i in at)
 
     def body(self, stage: Stage) -> list[Key]:
         """What a stage reads at each step of its sweep."""
         found = self._body.get(stage)
         if found is None:
-            found = self._body[stage] = body_reads(stage.op, *self.digits.place(stage))
+            found = self._body[stage] = body_reads(stage.op, *self.digits.indices(stage))
         return found.copy()
 
     def below(self, key: Key) -> list[Key]:
-        """What a value reads that is computed where it is wanted; several walks ask for it."""
+        """What a value reads that is computed where it is used. Cached, since several walks need
+        it."""
         found = self._below.get(key)
         if found is None:
             found = self._below[key] = inlined_reads(*key)
         return found
 
     @functools.cached_property
-    def wanted(self) -> dict[Key, set[int]]:
-        """All values that lie along the row, by the levels of the sweeps that want them."""
+    def levels_of(self) -> dict[Key, set[int]]:
+        """All values that lie along the row, with the levels of the sweeps that use them."""
         found: dict[Key, set[int]] = {}
         for stage in self.stages:
             level = self.nest.nest.level[stage]
@@ -116,21 +117,21 @@ class Somewhere:
     @functools.cached_property
     def uses(self) -> dict[Key, set[int]]:
         """Those of them that are loaded."""
-        loaded = ((key, of) for key, of in self.wanted.items() if not self.is_computed(key[0]))
+        loaded = ((key, of) for key, of in self.levels_of.items() if not self.is_computed(key[0]))
         return {key: of for key, of in loaded if in_range(*key)}
 
     def is_computed(self, op: Op) -> bool:
-        """Whether a value is computed wherever it is wanted."""
+        """Whether a value is computed wherever it is used."""
         return op.opcode != "parameter" and op.id not in self.whole
 
     def _gives(self, stage: Stage) -> bool:
         """Whether others read a stage's elements."""
-        return self.nest.nest.place[stage] is Place.SWEEP and stage.op.id in self.whole
+        return self.nest.nest.role[stage] is Role.SWEEP and stage.op.id in self.whole
 
     def base(self, op: Op, at: Indices) -> Index | None:
         """Where the vector around an element of an input starts, if it is read as one."""
         if op.opcode != "parameter" or self.width == 1 or any(i.fetched for i in at):
-            return None  # a place that the data decides is known only inside the loop
+            return None  # an index that the data decides is known only inside the loop
         if not in_range(op, at):
             return None
         return aligned_base(linearize(at, op.dims), Var(ELEMENT, self.width), self.width)
@@ -152,21 +153,21 @@ class Somewhere:
         waits = [s for s in self.nest.nest.stages if level[s] and _is_picking(s)]
         found: dict[Key, None] = {}
         for stage in sorted(waits, key=lambda s: level[s]):
-            for op, at in closure(stage.op, *self.digits.place(stage), self.whole)[0]:
-                places = [place for i in at for place in i.fetched]
+            for op, at in closure(stage.op, *self.digits.indices(stage), self.whole)[0]:
+                fetches = [fetched for i in at for fetched in i.fetched]
                 if op.opcode != "parameter" or not in_range(op, at):
                     continue
-                if places and not self.along(at):
-                    found |= {(op, at): None} if all(map(self._ready, places)) else {}
+                if fetches and not self.along(at):
+                    found |= {(op, at): None} if all(map(self._ready, fetches)) else {}
         return tuple(found)
 
-    def _ready(self, place: Fetched) -> bool:
-        """Whether inputs alone decide a place."""
-        if place.op.opcode == "parameter":
+    def _ready(self, fetched: Fetched) -> bool:
+        """Whether an index depends on inputs alone."""
+        if fetched.op.opcode == "parameter":
             return True
-        if place.op.id in self.whole or kind_of(place.op.opcode) in (Kind.REDUCTION, Kind.DOT):
+        if fetched.op.id in self.whole or kind_of(fetched.op.opcode) in (Kind.REDUCTION, Kind.DOT):
             return False
-        leaves, _ = closure(place.op, place.at, (), self.whole)
+        leaves, _ = closure(fetched.op, fetched.at, (), self.whole)
         return all(op.opcode == "parameter" for op, _ in leaves)
 
     def by_level(self) -> Iterator[tuple[Stage, int]]:

@@ -1,8 +1,8 @@
-"""Telling the iterations of a loop what they would ask of all rows, in a module's proto: how often
-the answer is yes is counted by a loop of its own before.
+"""Replaces queries of all rows in the body of a loop by an iteration count, in a module's proto. A
+separate loop before it counts in how many iterations the answer is yes.
 
-The two loops may round differently, if they are compiled apart. So the loop counts, too; where it
-comes to another number, it was told wrong, and is run once more as it was.
+The two loops may round differently if they are compiled apart. So the loop counts as well. If it
+gets another number, the answers were wrong, and the original loop runs once more.
 """
 
 from __future__ import annotations
@@ -18,46 +18,45 @@ from fusionstitch.hlo.edit import Editor, put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
 from fusionstitch.hlo.marks import LEAVE
-from fusionstitch.hlo.row_counts import COUNT, asked_of, largest, needed, spread
+from fusionstitch.hlo.row_counts import COUNT, largest, needed, operand_in_body, spread
 
-#: What a row asks for that never comes to ask for nothing.
+#: The count of a row whose mask never falls.
 ALWAYS = int(np.iinfo(np.int32).max)
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """What the body of a loop asks: whether any row has a mask. A row that lost it never gets it
-    again, and one that no longer goes on keeps it if it has it.
+class RowQuery:
+    """A query in the body of a loop: whether any row has its mask set. A mask that was cleared is
+    never set again, and a row that stops keeps its mask.
 
-    Attributes:
-        asks: the ids of the instructions that ask
-        mask: the element of what the loop carries that is the mask
-        ends: the id of the condition's instruction that asks whether any row goes on
-        going: the element that is the mask of those that do; None: what `ends` is asked of
+    Attributes: queries: the ids of the instructions that make the query mask: the element of what
+    the loop carries that is the mask ends: the id of the condition's instruction that tests whether
+    any row goes on going: the element that is the mask of those that do; None: the operand of
+    `ends`
     """
 
     graph: Graph
     loop: Op
-    asks: frozenset[int]
+    queries: frozenset[int]
     mask: int
     ends: int
     going: int | None
 
 
-def tell(module: Module, found: Sequence[Asked]) -> bool:
+def count_queries(module: Module, found: Sequence[RowQuery]) -> bool:
     """Edits the module's proto, which is to be read again where this is true."""
-    changed = edit_loops(module, found, _tell)
+    changed = edit_loops(module, found, _count_queries)
     if changed:
         sort_computations(module.proto)
     return changed
 
 
-def _tell(loop: LoopEditor, found: Asked) -> None:
+def _count_queries(loop: LoopEditor, found: RowQuery) -> None:
     outer, inner, source = loop.outer, loop.inner, loop.instruction
     around = outer.computation
     readers = [one for one in around.instructions if source.id in one.operand_ids]
     used = {around.root_id, *(i for one in around.instructions for i in one.operand_ids)}
-    wanted = {one.tuple_index for one in readers if one.id in used}
+    used_indices = {one.tuple_index for one in readers if one.id in used}
     again = _copied(loop)[0]
     left = _most(loop, found)
     scalar = Shape(COUNT, ())
@@ -65,15 +64,15 @@ def _tell(loop: LoopEditor, found: Asked) -> None:
     zero, one = inner.zero(COUNT, source), inner.constant(COUNT, 1, source)
     less = inner.add("subtract", scalar, [inside.id, one.id], source)
     after = inner.add("maximum", scalar, [less.id, zero.id], source)
-    asks = inner.add("compare", Shape("pred", ()), [inside.id, zero.id], source)
-    asks.comparison_direction = "GT"
+    query = inner.add("compare", Shape("pred", ()), [inside.id, zero.id], source)
+    query.comparison_direction = "GT"
     rows = _Rows(loop, found, found.ends, loop.carried + 1)
     count = rows.count()
-    inner.replace(found.asks, asks)
+    inner.replace(found.queries, query)
     loop.widen([Element(scalar, left.id, after.id), count])
     wrong = outer.add("compare", Shape("pred", ()), [rows.most().id, left.id], source)
     wrong.comparison_direction = "NE"
-    _run(again, loop, found, wrong, wanted)
+    _run(again, loop, found, wrong, used_indices)
     for reader in readers:
         put(reader.operand_ids, [again.instruction.id])
 
@@ -83,43 +82,44 @@ def _copied(loop: LoopEditor) -> tuple[LoopEditor, Mapping[int, int], Mapping[in
     condition, body = (copied(loop.outer, one) for one in loop.computations)
     made = loop.outer.bring(loop.instruction, loop.instruction.operand_ids)
     put(made.called_computation_ids, [body[0].id, condition[0].id])
-    made.backend_config = b""  # it may say how often the loop turns
+    made.backend_config = b""  # it may hold the number of iterations
     return LoopEditor(loop.outer, made), body[1], condition[1]
 
 
 def _run(
-    again: LoopEditor, loop: LoopEditor, found: Asked, wrong: Any, wanted: Collection[int]
+    again: LoopEditor, loop: LoopEditor, found: RowQuery, wrong: Any, used_indices: Collection[int]
 ) -> None:
-    """The loop as it was, from its begin if the answers were `wrong`; else it does not turn, and
-    gives what there is of the `wanted` elements. It stays XLA's: next to never is it run."""
+    """The original loop. It runs from the begin if the answers were `wrong`; else it has no
+    iterations, and returns the results there are, those of `used_indices`. It is left to XLA, since
+    it hardly ever runs."""
     outer, source = loop.outer, loop.instruction
     firsts = [again.begin(index).id for index in range(again.carried)]
-    for index in sorted(wanted):
+    for index in sorted(used_indices):
         shape = found.loop.shape.elements[index]
         chosen = spread(outer, wrong, Shape("pred", shape.dims)) if shape.dims else wrong
         operands = [chosen.id, firsts[index], loop.result(index, shape).id]
         firsts[index] = outer.add("select", shape, operands, source).id
     again.given = outer.bring(again.given, firsts)
-    asking, flag = again.asking, Shape("pred", ())
-    runs = asking.add("get-tuple-element", flag, [again.parameters[1].id], source)
+    condition, flag = again.condition, Shape("pred", ())
+    runs = condition.add("get-tuple-element", flag, [again.parameters[1].id], source)
     runs.tuple_index = again.carried
-    more = asking.by_id[asking.computation.root_id]
-    asking.computation.root_id = asking.add("and", flag, [more.id, runs.id], source).id
+    more = condition.by_id[condition.computation.root_id]
+    condition.computation.root_id = condition.add("and", flag, [more.id, runs.id], source).id
     inside = again.read(again.carried, flag, source)
     again.widen([Element(flag, wrong.id, inside.id)])
     again.instruction.metadata.op_name += f"/{LEAVE}"
     again.close()
 
 
-def _most(loop: LoopEditor, found: Asked) -> Any:
+def _most(loop: LoopEditor, found: RowQuery) -> Any:
     """The most iterations in which any row has the mask, counted by a copy of the loop that runs
     until no row that goes on has it."""
-    counting, inside, asked = _copied(loop)
-    rows = _Rows(counting, found, asked[found.ends], counting.carried)
+    counting, inside, ids = _copied(loop)
+    rows = _Rows(counting, found, ids[found.ends], counting.carried)
     count = rows.count()
     # as long as the copy runs the answer is yes, and its rows are those of the loop
-    asks = {inside[ident] for ident in found.asks}
-    counting.inner.replace(asks, counting.inner.constant("pred", 1, loop.instruction))
+    queries = {inside[ident] for ident in found.queries}
+    counting.inner.replace(queries, counting.inner.constant("pred", 1, loop.instruction))
     rows.end()
     counting.widen([count])
     rows.forget()
@@ -128,10 +128,10 @@ def _most(loop: LoopEditor, found: Asked) -> Any:
 
 
 class _Rows:
-    """The rows of a loop, or of a copy of it, whose condition's instruction `ends` asks whether any
-    goes on; the loop carries their counts as element `counted`."""
+    """The rows of a loop, or of a copy of it, whose condition's instruction `ends` tests whether
+    any goes on; the loop carries their counts as element `counted`."""
 
-    def __init__(self, loop: LoopEditor, found: Asked, ends: int, counted: int):
+    def __init__(self, loop: LoopEditor, found: RowQuery, ends: int, counted: int):
         self.loop, self.found, self.ends, self.counted = loop, found, ends, counted
         self.shape: Shape = found.loop.shape.elements[found.mask]
         self.counts = Shape(COUNT, self.shape.dims)
@@ -153,31 +153,31 @@ class _Rows:
         always = spread(outer, outer.constant(COUNT, ALWAYS, source), self.counts)
         count = self.loop.result(self.counted, self.counts)
         mask = self.loop.result(self.found.mask, self.shape)
-        # a row that still has the mask stopped with it, and asks to the end
-        turns = outer.add("select", self.counts, [mask.id, always.id, count.id], source)
-        return largest(outer, turns, self.counts)
+        # a row that still has the mask stopped with it, so its answer stays yes to the end
+        iterations = outer.add("select", self.counts, [mask.id, always.id, count.id], source)
+        return largest(outer, iterations, self.counts)
 
     def going(self) -> Any:
         """The mask of the rows that go on, in the body."""
         if self.found.going is not None:
             return self.loop.read(self.found.going, self.shape, self.loop.instruction)
-        return asked_of(self.loop, self.ends)
+        return operand_in_body(self.loop, self.ends)
 
     def end(self) -> None:
         """Has the loop end where no row goes on that has the mask."""
-        ends = self.loop.asking.by_id[self.ends]
+        ends = self.loop.condition.by_id[self.ends]
         going, *rest = ends.operand_ids
         if self.found.going is not None:
             going = self.element(self.found.going).id
         operands = [self.element(self.found.mask).id, going]
-        both = self.loop.asking.add("and", self.shape, operands, self.loop.instruction)
+        both = self.loop.condition.add("and", self.shape, operands, self.loop.instruction)
         put(ends.operand_ids, [both.id, *rest])
 
     def forget(self) -> None:
-        """Iterations hand on what neither the count nor the end of the loop needs."""
+        """Makes elements invariant that neither the count nor the end of the loop needs."""
         root = self.loop.root
         needed = {self.found.mask, self.counted}
-        new = needed | set(_elements(self.loop.asking, self.loop.asking.computation.root_id))
+        new = needed | set(_elements(self.loop.condition, self.loop.condition.computation.root_id))
         while new:
             needed |= new
             made = [root.operand_ids[index] for index in sorted(new)]
@@ -189,16 +189,16 @@ class _Rows:
     def element(self, index: int) -> Any:
         """A mask that the loop carries, as the condition has it."""
         operands = [self.loop.parameters[1].id]
-        made = self.loop.asking.add(
+        made = self.loop.condition.add(
             "get-tuple-element", self.shape, operands, self.loop.instruction
         )
         made.tuple_index = index
         return made
 
 
-def _elements(editor: Editor, *wanted: int) -> Iterator[int]:
+def _elements(editor: Editor, *used_indices: int) -> Iterator[int]:
     """The elements of what a loop carries that instructions are made of."""
-    for one in needed(editor, *wanted):
+    for one in needed(editor, *used_indices):
         read = one.opcode == "get-tuple-element" and editor.by_id[one.operand_ids[0]]
         if read and read.opcode == "parameter":
             yield one.tuple_index
