@@ -56,7 +56,7 @@ def to_dict(loops: Loops) -> dict[str, Any]:
     }
 
 
-def _loop_dict(loop: Told) -> dict[str, Any]:
+def _loop_dict(loop: LoopSummary) -> dict[str, Any]:
     return {
         "iterations": loop.iterations,
         "carried": [
