@@ -1,4 +1,4 @@
-"""Which programs are tried: those that may run more often than they are called."""
+"""Which programs get a trial: those that may run more often than they are called."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.options import Options
 from fusionstitch.trial.runs import arrays_of
 
-#: The scorers that ask for measuring; the others' plans stay as they are.
+#: The scorers that ask for measurements; plans of other scorers are used unchanged.
 SCORERS = ("guarded", "measured")
-#: JAX's settings by which a run may not be repeated, as with a key that it has used up, or by which
-#: the host looks into each.
+#: JAX settings under which a run must not be repeated, for example because it used up a key, or
+#: under which the host inspects each run.
 _CHECKS = ("jax_debug_key_reuse", "jax_debug_nans", "jax_debug_infs")
 _SIDE_EFFECT = re.compile(r"has_side_effect = true")
 
 
 def in_this_process(options: Options, device: Device) -> Verdict:
-    """Whether programs with these options are tried at all."""
+    """Whether programs with these options get trials at all."""
     import jax
 
     if options.trial == "off":
@@ -35,8 +35,8 @@ def in_this_process(options: Options, device: Device) -> Verdict:
 
 
 def here(arguments: Any) -> bool:
-    """Whether a call with these arguments runs on the platform of the process: it may be given
-    arrays of the host beside a GPU, or be called where another device is the default one."""
+    """Whether a call with these arguments runs on the platform of the process. It may get arrays on
+    the host although there is a GPU, or run under another default device."""
     import jax
 
     asked: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
@@ -48,7 +48,7 @@ def here(arguments: Any) -> bool:
 
 
 def program(effects: Any, lowered: str) -> Verdict:
-    """Whether a program may be run without having been called, by its JAX effects and its text."""
+    """Whether a program may run without being called, by its JAX effects and its text."""
     if effects:
         return forbid("It has side effects, so it runs only when it is called.")
     if _SIDE_EFFECT.search(lowered):
@@ -57,7 +57,7 @@ def program(effects: Any, lowered: str) -> Verdict:
 
 
 def now() -> Verdict:
-    """Whether a program may be run more often just now, and times mean anything."""
+    """Whether a program may be run again at this moment, and times are meaningful."""
     import jax
 
     if any(getattr(jax.config, name, False) for name in _CHECKS):
@@ -68,5 +68,5 @@ def now() -> Verdict:
 
 
 def calls_back(lowered: str) -> bool:
-    """Whether a program calls Python functions of the user's while it runs."""
+    """Whether a program calls Python functions while it runs."""
     return "callback" in lowered

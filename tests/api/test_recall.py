@@ -16,8 +16,8 @@ import fusionstitch as fs
 from fusionstitch import version
 from fusionstitch.compiler import builders, core
 from fusionstitch.costmodel.model_errors import ModelError
-from fusionstitch.execution import behind, recall
 from fusionstitch.execution import cuda as execution_cuda
+from fusionstitch.execution import deferred, recall
 from fusionstitch.guard import live
 from fusionstitch.hlo import schema
 from fusionstitch.hlo.errors import ToolchainError
@@ -27,9 +27,9 @@ from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.cache import Database, Store
 from fusionstitch.runtime.emulator import header_folder
-from fusionstitch.trial.asked import Asked, on_trial
 from fusionstitch.trial.fewer import fewer
 from fusionstitch.trial.outcome import DIRECT
+from fusionstitch.trial.request import TrialRequest, on_trial
 from tests.guard.both import Both
 
 SPEC = jax.ShapeDtypeStruct((256, 384), jnp.float32)
@@ -61,7 +61,7 @@ def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvrtc: ModuleType) 
     monkeypatch.setattr(live, "_compare_on", lambda device: both)
     monkeypatch.setattr(live, "_database", lambda: database)
     monkeypatch.setattr(live, "errors", lambda: off_by(9.0))
-    behind.reasons.clear()
+    deferred.reasons.clear()
     return both
 
 
@@ -159,7 +159,7 @@ def twice(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return first, mixed(jnp.sort(first, 0)[:128])
 
 
-def attempted(fun: Callable[..., Any], asked: Asked, kind: str) -> tuple[bytes | None, Any]:
+def attempted(fun: Callable[..., Any], asked: TrialRequest, kind: str) -> tuple[bytes | None, Any]:
     """An attempt of a trial: what XLA gets, and what was stitched."""
     with on_trial(asked):
         stitched, [event] = compiled(fun, TRIED, kind=kind)
@@ -169,8 +169,8 @@ def attempted(fun: Callable[..., Any], asked: Asked, kind: str) -> tuple[bytes |
     return stitched, event.result
 
 
-def asked_for(fun: Callable[..., Any]) -> Asked:
-    return Asked(fs.jit(fun, options=TRIED)._fusionstitch.execution.variants.token, False)
+def asked_for(fun: Callable[..., Any]) -> TrialRequest:
+    return TrialRequest(fs.jit(fun, options=TRIED)._fusionstitch.execution.variants.token, False)
 
 
 def test_of_a_program_on_trial_nothing_is_measured_before_it_has_lost(compare: Both) -> None:
@@ -268,7 +268,7 @@ def test_nothing_is_kept_of_what_may_go_better(
     with monkeypatch.context() as patch:
         patch.setattr(compare, "rule", None)  # the GPU is busy
         assert compiled(mixed)[0] is None
-    behind.reasons.clear()
+    deferred.reasons.clear()
     assert compiled(mixed)[0] is not None
     assert planned.count == 3
 

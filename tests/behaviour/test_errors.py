@@ -16,7 +16,7 @@ from jax.extend.core import Primitive
 
 import fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning
-from fusionstitch.execution import behind
+from fusionstitch.execution import deferred
 from tests.behaviour.same import assert_same, outcome
 from tests.behaviour.table import Jit, mixed
 
@@ -281,7 +281,7 @@ def test_reasons_that_the_pass_leaves_are_told_once_per_function(marked: Jit) ->
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for rows in (1, 2, 3):
-            behind.reasons.append(("mixed", "Something was missing."))
+            deferred.reasons.append(("mixed", "Something was missing."))
             jitted(X[:rows])
     assert len(seen) == 1
 
@@ -292,7 +292,7 @@ def test_a_reason_of_another_function_is_not_taken_for_its_own(marked: Jit) -> N
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for name in ("other", "mixed", "mixed"):
-            behind.reasons.append((name, "Something was missing."))
+            deferred.reasons.append((name, "Something was missing."))
             jitted(X)
     assert [str(w.message).split()[0] for w in seen] == ["other", "mixed"]
 

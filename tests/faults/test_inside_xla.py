@@ -19,8 +19,8 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.compiler import builders
 from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, ToolchainError
-from fusionstitch.execution import behind, recall
 from fusionstitch.execution import cuda as execution_cuda
+from fusionstitch.execution import deferred, recall
 from fusionstitch.hlo.verdict import allow, forbid
 from fusionstitch.runtime import cuda, nvrtc, xla_pass
 from fusionstitch.runtime.cache import Store
@@ -46,11 +46,11 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
-    behind.reasons.clear()
-    behind.errors.clear()
+    deferred.reasons.clear()
+    deferred.errors.clear()
     yield Place(monkeypatch, tmp_path / "cache", tmp_path)
-    behind.reasons.clear()
-    behind.errors.clear()
+    deferred.reasons.clear()
+    deferred.errors.clear()
 
 
 def called(**options: Any) -> tuple[bytes | None, np.ndarray, Any]:
@@ -167,7 +167,7 @@ LEFT: dict[str, Callable[[Place], Any]] = {
 #: Faults that cost nothing but what is remembered.
 STITCHED: dict[str, Callable[[Place], Any]] = {
     "nothing is wrong": lambda place: None,
-    "the program cannot be kept": _raises("execution.recall.keep", OSError("disk full")),
+    "the program cannot be kept": _raises("execution.recall.remember", OSError("disk full")),
     "the kept program cannot be packed": _raises("execution.recall.zlib.compress", MemoryError()),
     "the store forgets": _returns("runtime.cache.Store.get", None),
     "the store holds another form": _returns("runtime.cache.Store.get", b'{"lag": 1}\nimage'),
@@ -194,8 +194,8 @@ def test_what_fails_is_left_to_xla(name: str, place: Place, nvrtc: ModuleType) -
         assert "mixed runs as under jax.jit" in str(warning.message)
         with pytest.raises((StitchError, OptionError)):
             called(fallback="error")
-    behind.reasons.clear()
-    behind.errors.clear()
+    deferred.reasons.clear()
+    deferred.errors.clear()
     assert called(fallback="error")[0] is not None
 
 

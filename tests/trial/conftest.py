@@ -16,8 +16,8 @@ import fusionstitch as fs
 from fusionstitch.compiler import builders
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel import devices
-from fusionstitch.execution import behind, tried, variants
-from fusionstitch.execution.cuda_tried import CudaTried
+from fusionstitch.execution import deferred, programs, variants
+from fusionstitch.execution.cuda_with_trials import CudaWithTrials
 from fusionstitch.hlo.verdict import allow
 from fusionstitch.measure import spans
 from fusionstitch.runtime import cuda, xla_pass
@@ -77,9 +77,9 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stage]:
     monkeypatch.setattr(spans, "spans", lambda profile, device: span)
     wall = Told(told, lambda: {**told.us, **told.wall_us})
     monkeypatch.setattr(sides.Wall, "us", lambda self, calls: wall.us(calls))
-    attempt, run = tried.Program._attempt, tried.Program.__init__
+    attempt, run = programs.Program._attempt, programs.Program.__init__
 
-    def init(self: tried.Program, *args: Any, **keywords: Any) -> None:
+    def init(self: programs.Program, *args: Any, **keywords: Any) -> None:
         run(self, *args, **keywords)
         given = self.run
 
@@ -91,7 +91,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stage]:
 
         self.run = seen
 
-    def attempted(self: tried.Program, kind: str) -> Attempt:
+    def attempted(self: programs.Program, kind: str) -> Attempt:
         if kind == told.broken:
             import jax
 
@@ -103,19 +103,19 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stage]:
         program = planned.program if stitched else found.program
         return dataclasses.replace(found, stitched=stitched, planned=planned, program=program)
 
-    monkeypatch.setattr(tried.Program, "__init__", init)
-    monkeypatch.setattr(tried.Program, "_attempt", attempted)
-    behind.reasons.clear()
-    behind.errors.clear()
+    monkeypatch.setattr(programs.Program, "__init__", init)
+    monkeypatch.setattr(programs.Program, "_attempt", attempted)
+    deferred.reasons.clear()
+    deferred.errors.clear()
     yield told
-    behind.reasons.clear()
-    behind.errors.clear()
+    deferred.reasons.clear()
+    deferred.errors.clear()
 
 
 def kinds(jitted: Any) -> set[str]:
     """Who serves the programs of a function."""
     execution = jitted._fusionstitch.execution
-    assert isinstance(execution, CudaTried)
+    assert isinstance(execution, CudaWithTrials)
     return execution.served.kinds
 
 

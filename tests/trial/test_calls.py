@@ -15,8 +15,8 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.execution.cuda import Cuda
-from fusionstitch.execution.cuda_tried import CudaTried
-from fusionstitch.trial import asked, fewer, outcome, trial, turns
+from fusionstitch.execution.cuda_with_trials import CudaWithTrials
+from fusionstitch.trial import alternation, fewer, outcome, request, trial
 from tests.trial.conftest import Stage, kinds, options
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((8, 12), np.float32))
@@ -239,8 +239,8 @@ def test_programs_with_effects_take_turns_on_real_calls_if_that_is_asked_for(
         return mixed(x)
 
     jitted = fs.jit(told, options=options(trial="calls"))
-    monkeypatch.setattr(turns, "time", Ticking(stage))
-    for number in range(2 * turns.CALLS + 3):
+    monkeypatch.setattr(alternation, "time", Ticking(stage))
+    for number in range(2 * alternation.CALLS + 3):
         assert (jitted(X) == jax.jit(mixed)(X)).all()
         jax.effects_barrier()
         assert len(seen) == number + 1
@@ -256,7 +256,7 @@ def test_a_call_inside_of_another_program_takes_no_turn(stage: Stage) -> None:
 
     jitted = fs.jit(told, options=options(trial="calls"))
     jitted(X)
-    [taking] = jitted._fusionstitch.execution.served._turns.values()
+    [taking] = jitted._fusionstitch.execution.served._alternations.values()
     taken = str(taking._taken)
     jax.jit(lambda x: jitted(x) + 1).lower(X)
     jax.make_jaxpr(jitted)(X)
@@ -335,7 +335,7 @@ def test_options_leave_the_trial_out(stage: Stage, changes: dict[str, str]) -> N
     jitted(X)
     execution = jitted._fusionstitch.execution
     assert isinstance(execution, Cuda)
-    assert not isinstance(execution, CudaTried)
+    assert not isinstance(execution, CudaWithTrials)
 
 
 def test_half_of_a_loser_s_patterns_are_tried_alone(
@@ -409,7 +409,7 @@ def test_arguments_are_awaited_before_the_trial(
 
     def waiting(tree: Any) -> Any:
         if not found and any(leaf is X for leaf in jax.tree.leaves(tree)):
-            assert not asked._lock.locked()
+            assert not request._lock.locked()
             called = threading.Thread(target=lambda: found.append(inner(X + 0)))
             called.start()
             called.join()

@@ -13,7 +13,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel import devices
-from fusionstitch.execution import cuda, tried
+from fusionstitch.execution import cuda, programs
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.artifact import TARGET
 from fusionstitch.trial import outcome
@@ -108,12 +108,12 @@ class Text:
         return self.text
 
 
-def program(compile: Callable[[str], Any]) -> tried.Program:
+def program(compile: Callable[[str], Any]) -> programs.Program:
     def refuse(why: str, error: BaseException) -> None:
         raise AssertionError(why)
 
     device = devices.device("h200")
-    return tried.Program(
+    return programs.Program(
         "<mine>", "ab", device, compile, lambda kind, one: one, lambda: None, refuse, ""
     )
 
