@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code: 0, 2 for what the user can put right or has
+    """Runs one command and returns its exit code: 0 for success, 2 for what the user can fix or has
     interrupted, else 1."""
     parsed = command_line().parse_args(arguments)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     run: Callable[[argparse.Namespace], int] = parsed.run
     try:
-        if run is not _doctor:  # which goes on, to list what is wrong
+        if run is not _doctor:  # which continues and lists what is wrong
             env.LOG.get()
         with heard():
             return run(parsed)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One that says in one line what it does not take."""
+    """A parser whose errors fit on one line."""
 
     def error(self, message: str) -> NoReturn:
         say(f"{self.prog}: {message}. {self.prog} --help lists what it takes.", "stderr")
@@ -70,7 +70,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _count(text: str) -> int:
-    """A number of things."""
+    """Parses a count."""
     if (number := int(text)) < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
     return number
@@ -83,7 +83,7 @@ def _seconds(text: str) -> float:
 
 
 def command_line() -> argparse.ArgumentParser:
-    """What the command takes; docs/_ext/command.py writes the reference from it."""
+    """The parser of the command; docs/_ext/command.py writes the reference from it."""
     parser = _Parser(
         prog="fusionstitch",
         description="Stitches memory-bound ops of JAX programs into single CUDA kernels.",
@@ -243,7 +243,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _planning(parser: argparse.ArgumentParser) -> None:
-    """What a target is planned for, and how."""
+    """Adds the options that say how a target is planned, and for which device."""
     parser.add_argument("--device", help="profile to plan for, such as h200; need not be here")
     parser.add_argument("--backend", choices=env.BACKENDS, help="where kernels run")
     parser.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
@@ -278,7 +278,7 @@ def _call(parsed: argparse.Namespace) -> Call:
     from fusionstitch.runtime.signals import held
 
     env.check()
-    # extensions of JAX make an ImportError of an interrupt; where there is no JAX is said later
+    # JAX extensions turn an interrupt into an ImportError; a missing JAX is reported later
     found = held(lambda: importlib.import_module("jax"))
     if isinstance(found, Failed) and missing(found.error):
         raise found.error
@@ -323,7 +323,7 @@ def _explain(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports.questions import Question
 
     check_place(parsed.json)
-    question = Question(parsed.op, parsed.line, parsed.kernel)  # a wrong one is told before all
+    question = Question(parsed.op, parsed.line, parsed.kernel)  # fails early if invalid
     with heard_on_stderr():
         stitched = trial.plan(_call(parsed))
     if parsed.json is not None:
@@ -344,7 +344,7 @@ def _gaps(parsed: argparse.Namespace) -> int:
         try:
             with heard_on_stderr():
                 plan = trial.plan(_call(argparse.Namespace(**{**vars(parsed), "target": target})))
-        except Exception as error:  # the other targets have gaps, too
+        except Exception as error:  # the other targets have gaps as well
             logger.debug("planning %s failed", target, exc_info=True)
             failed.append(error)
             say(f"fusionstitch: {target}: {error}", "stderr")
@@ -359,7 +359,7 @@ def _gaps(parsed: argparse.Namespace) -> int:
 
 
 def _exit_code(failed: Sequence[Exception]) -> int:
-    """That of a command some of whose targets failed."""
+    """The exit code of a command with these failed targets."""
     expected = all(isinstance(error, FusionStitchError) for error in failed)
     return 0 if not failed else _EXIT_USER_ERROR if expected else _EXIT_FAILURE
 
@@ -438,7 +438,7 @@ def _tune(parsed: argparse.Namespace) -> int:
     check_place(parsed.json)
     check_place(parsed.export, stdout=False)
     if parsed.device is not None:
-        devices.device(parsed.device)  # a wrong name is not to be found out after all the tuning
+        devices.device(parsed.device)  # a wrong name fails before tuning starts
     if parsed.taken is not None:
         device, count = import_results(parsed.taken)
         say(f"{count} results for {device} taken from {parsed.taken}")
@@ -455,7 +455,7 @@ def _tune(parsed: argparse.Namespace) -> int:
             continue
         if parsed.json != STDOUT:
             say(reports[-1])
-        if parsed.export is not None:  # what is found is kept if a later target takes too long
+        if parsed.export is not None:  # results are saved in case a later target takes too long
             export_results(parsed.export, reports[-1].device)
     if parsed.json is not None:
         write_json(parsed.json, [report.to_dict() for report in reports])
@@ -486,7 +486,7 @@ def _calibrate(parsed: argparse.Namespace) -> int:
 
 
 def _tables(parsed: argparse.Namespace) -> int:
-    """Times of XLA's own kernels, each table into the file that was named for it."""
+    """Writes tables of times of XLA's own kernels, each into its file."""
     from fusionstitch.compiler import progress
     from fusionstitch.measure import calibrate, gemms, reductions, xla_programs
 

@@ -16,7 +16,7 @@ from fusionstitch.dag.errors import ArrayError, LaunchError
 from fusionstitch.dag.kernel import Launch
 from fusionstitch.dag.lanes import Lanes
 
-#: Of so many combinations of arguments the recordings are kept.
+#: The most combinations of arguments whose recordings are stored.
 _KEPT = 16
 
 
@@ -31,11 +31,11 @@ class Recorded(Work):
         self._recordings: dict[Hashable, _Recording] = {}
 
     def __call__(self, *args: Any) -> None:
-        """Launches what the function launches for these arguments: arrays, and numbers.
+        """Launches what the function launches for these arguments: arrays and numbers.
 
-        The function itself runs only with arguments that were not there before. Raises LaunchError
-        for what cannot be recorded: anything but kernels, and arguments that have no hash;
-        ArrayError where the function reads or writes arrays on the host, or makes some.
+        The function itself runs only for new arguments. Raises LaunchError for what cannot be
+        recorded: anything but kernels, and arguments that are not hashable. Raises ArrayError if
+        the function accesses arrays on the host, or makes some.
         """
         key = tuple(arg.storage if type(arg) is Array else arg for arg in args)
         try:
@@ -84,9 +84,9 @@ class Recorded(Work):
 
 
 class _Recording:
-    """Launches with a DAG and streams of their own, and the arrays that they use together.
+    """Launches with their own DAG and streams, and the arrays that they use.
 
-    The memory of these arrays is not given back while there is a recording.
+    The memory of these arrays is not freed while the recording exists.
     """
 
     def __init__(self, engine: Engine, steps: list[Element]) -> None:
@@ -116,13 +116,13 @@ class _Recording:
             storage.held -= 1
 
     def launch(self, stream: Any) -> None:
-        """Launches it all on a stream; the arrays are on the device by then."""
+        """Launches all of it on a stream; the arrays are on the device by then."""
         if self._launch is None:
             self._launch = self._engine.backend.recorded(self._enqueue)
         self._launch(stream)
 
     def _planned(self) -> dict[int, Any]:
-        """Finds parents and streams as for launches one by one; the streams by number."""
+        """Finds parents and streams as for single launches; returns the streams by number."""
         engine = self._engine
         if engine.policies.policy == "sync":
             return {}
@@ -138,7 +138,8 @@ class _Recording:
         return {e.lane.number: e.lane.handle for e in self._steps}
 
     def _enqueue(self, origin: Any) -> None:
-        """Everything, after what is on `origin`; what comes there later runs after everything."""
+        """Enqueues everything after the present work on `origin`; later work there waits for all of
+        it."""
         backend = self._engine.backend
         backend.record(self._fork, origin)
         for stream in self._lanes.values():

@@ -1,8 +1,8 @@
 """Small programs timed in one run of one executable, as XLA runs them inside a program.
 
 All of them are compiled as one module, each several times in a row, with a kernel between them that
-reads the GPU's clock. XLA records what it can of that in CUDA graphs, as it does for the user's own
-programs; no profiler session is needed.
+reads the GPU's clock. XLA records CUDA graphs where it can, as it does for the user's programs. No
+profiler session is needed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config
 from fusionstitch.runtime.portable import as_function
 
-#: Runs of the executable: the first ones record graphs and warm what is to be warm.
+#: Warm-up runs of the executable, in which XLA records graphs and caches fill.
 WARM_RUNS = 5
 RUNS = 15
-#: A run that takes so many times the least of all shares the GPU with somebody.
+#: If the median run takes this many times the shortest, the GPU is shared with other work.
 BUSY = 1.5
-#: Readings with nothing between them.
+#: Clock readings with nothing in between.
 CLOCKS = 8
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Two programs that do the same: HloModuleProto bytes of both, with equal parameters and
-    results. The parameters `cold` are out of L2 when they are read, integers in them are `below`
-    numbers (see `places`); XLA's has so many `ops` and is modelled to take `about_us`."""
+    """Two programs that do the same work: HloModuleProto bytes of both, with equal parameters and
+    results. The parameters `cold` are not in L2 when they are read. Integers have the bounds
+    `below` (see `index_bounds`). XLA's program has `ops` ops and a modelled time of `about_us`."""
 
     theirs: bytes
     ours: bytes
@@ -51,11 +51,11 @@ class Sides:
 
 @dataclass(frozen=True)
 class Program:
-    """HloModuleProto bytes, `copies` of which are run in a row.
+    """HloModuleProto bytes, of which `copies` copies run in a row.
 
-    The operands `cold` (None: all) come in `sets` sets that take turns; the others, and all with
-    one set, are in L2 from the second copy on, as far as they fit. Integers in them are `below`
-    these numbers, by default what the module itself indexes.
+    The operands `cold` (None: all) come in `sets` sets, used in rotation. The other operands, and
+    all of them with one set, are in L2 from the second copy on, as far as they fit. Integers have
+    the bounds `below`, by default from what the module itself indexes.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Program:
         return from_proto(self.module).entry.root.shape.bytes
 
     def turns(self, number: int) -> int:
-        """In how many sets an operand comes."""
+        """The number of sets of an operand."""
         return self.sets if self.cold is None or number in self.cold else 1
 
     @functools.cached_property
@@ -82,9 +82,12 @@ class Program:
 
 
 def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[float]:
-    """Microseconds of one copy of each program: of each copy but the first, which warms what is to
-    be warm, the least of several runs, of these the median, less what the clock takes. Raises
-    MeasureError where kernels cannot be launched, and where the GPU had other work meanwhile."""
+    """Microseconds of one copy of each program, without the time of the clock kernel.
+
+    The first copy only warms caches. For each other copy the minimum over several runs counts, and
+    the result is the median over copies. Raises MeasureError if kernels cannot be launched, or if
+    the GPU had other work meanwhile.
+    """
     import jax
 
     if not (ready := cuda.register_launcher(builders.store())):
@@ -98,7 +101,7 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
             np.asarray(compiled(np.uint64(0), *arrays)).astype(np.int64)
             for _ in range(WARM_RUNS + RUNS)
         ]
-    # of each copy in each run
+    # per run and copy
     passed = np.diff(np.stack(read[WARM_RUNS:]), axis=1) / 1e3
     whole = passed.sum(axis=1)
     if np.median(whole) > BUSY * whole.min():
@@ -112,8 +115,8 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
 
 
 def memory_bytes(programs: Sequence[Program]) -> int:
-    """What `times_us` takes of the device's memory: all operands at once, the results of one copy
-    and what it computes on the way, for which as much is reckoned again."""
+    """The device memory that `times_us` needs: all operands, and the results of one copy, counted
+    twice to allow for its temporaries."""
     operands = sum(operand.shape.bytes for operand in _Places(programs).operands)
     return operands + 2 * max(program.result_bytes for program in programs)
 
@@ -148,7 +151,7 @@ class _Places:
 def _all(
     programs: Sequence[Program], found: _Places, clocks: Clocks, start: Any, *arrays: Any
 ) -> Any:
-    """What the clock shows: `CLOCKS` + 1 times with nothing between, then after each copy of each
+    """Clock readings: `CLOCKS` + 1 with nothing in between, then one after each copy of each
     program."""
     import jax
     import jax.numpy as jnp
@@ -160,20 +163,20 @@ def _all(
         function = once_traced(program.module, program.name)
         for copy in range(program.copies):
             given = [arrays[place] for place in found.of(program, copy)]
-            # no copy begins before the clock after the last one has been read
+            # no copy begins before the clock reading after the previous one
             given, now = jax.lax.optimization_barrier((given, shown[-1]))
-            # a program of one result gives no tuple
+            # a program with one result does not return a tuple
             shown.append(clocks(now, *jax.tree.leaves(function(*given))))
     return jnp.stack(shown)
 
 
 def once_traced(module: bytes, name: str) -> Callable[..., Any]:
-    """A function of the module's parameters, whose copies in a program JAX traces but once."""
+    """A function of the module's parameters that JAX traces only once for all copies."""
     return plain_jit()(as_function(module, name), keep_unused=True)
 
 
 class Clocks:
-    """The GPU's clock in nanoseconds, after an earlier reading and whatever arrays."""
+    """The GPU's clock in nanoseconds, read after an earlier reading and after any given arrays."""
 
     def __init__(self, profile: Device):
         self.profile = profile
@@ -191,10 +194,10 @@ def _clock(profile: Device, values: Sequence[Any]) -> bytes:
     import jax
 
     given = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
-    # the sum stands where the call goes
+    # the call will replace the sum
     lowered = plain_jit()(lambda earlier, *_: earlier + earlier, keep_unused=True).lower(*given)
     module = from_proto(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
-    # few kernels do for any number of arrays: one is given again, up to a power of two
+    # few kernels suffice for any number of arrays: one array is repeated, up to a power of two
     operands = 1 << (len(given) - 1).bit_length()
     [artifact] = probes.build([probes.clock(operands)], profile)
     graph = module.entry
