@@ -88,10 +88,10 @@ def static_of(
     if not isinstance(fun, jax.stages.Wrapped) or not (given or kwargs):
         return {}
     traced = fun.trace(*args, **kwargs)
-    told = caught(lambda: traced.args_info)
-    if isinstance(told, Failed):  # a user's class accepts arrays only
+    info = caught(lambda: traced.args_info)
+    if isinstance(info, Failed):  # a user's class accepts arrays only
         return _static_of_leaves(fun, args, kwargs, len(traced.jaxpr.in_avals))
-    positional, named = told
+    positional, named = info
     names = [name for name in kwargs if name not in named]
     keywords: dict[str, Any] = {"static_argnames": names} if names else {}
     count = len(args) - len(positional)
@@ -207,7 +207,7 @@ def _register_taken() -> None:
     jax.tree_util.register_pytree_with_keys(
         _Taken,
         lambda one: (list(zip(one.names, one.leaves, strict=True)), (one.tree, one.names)),
-        lambda kept, leaves: _Taken(tuple(leaves), *kept),
+        lambda fields, leaves: _Taken(tuple(leaves), *fields),
         lambda one: (one.leaves, (one.tree, one.names)),
     )
 

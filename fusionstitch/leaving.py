@@ -65,7 +65,7 @@ def _marked(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
     given, tree = jax.tree.flatten((args, kwargs))
     traced = [number for number, leaf in enumerate(given) if isinstance(leaf, jax.core.Tracer)]
-    kept: list[Any] = []
+    structure: list[Any] = []
 
     def inside(*values: Any) -> list[Any]:
         leaves = [*given]
@@ -75,10 +75,10 @@ def _marked(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         made, shape = jax.tree.flatten(fun(*args, **kwargs))
         arrays = [leaf for leaf in made if isinstance(leaf, jax.core.Tracer)]
         rest = [None if isinstance(leaf, jax.core.Tracer) else (leaf,) for leaf in made]
-        kept[:] = [shape, rest]
+        structure[:] = [shape, rest]
         return arrays
 
     inside.__name__ = inside.__qualname__ = LEAVE
     arrays = iter(plain_jit()(inside)(*(given[number] for number in traced)))
-    shape, rest = kept
+    shape, rest = structure
     return jax.tree.unflatten(shape, [next(arrays) if one is None else one[0] for one in rest])

@@ -17,8 +17,8 @@ def code() -> str:
     """A hash that changes with this package's files: a checkout has one version number for many
     states."""
     stats = [(str(file.relative_to(_HERE)), os.stat(file)) for file in files()]
-    told = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    states = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    return hashlib.sha256(repr(states).encode()).hexdigest()
 
 
 def files() -> list[Path]:

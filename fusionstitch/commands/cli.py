@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fusionstitch import env
 from fusionstitch.commands.interrupts import heard
-from fusionstitch.commands.output import STDOUT, check_place, put, say, write, write_json
+from fusionstitch.commands.output import STDOUT, check_writable, put, say, write, write_json
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.options import Options
 from fusionstitch.supported import missing
@@ -294,7 +294,7 @@ def _report(parsed: argparse.Namespace) -> int:
 
     wanted = parsed.json, parsed.html, parsed.trace
     for path in wanted:
-        check_place(path)
+        check_writable(path)
     if wanted.count(STDOUT) > 1:
         raise FusionStitchError("Only one of --json, --html and --trace can go to stdout.")
     with heard_on_stderr():
@@ -311,8 +311,8 @@ def _report(parsed: argparse.Namespace) -> int:
 
 
 def _workload(target: str) -> str:
-    place, colon, name = target.rpartition(":")
-    return f"{Path(place).stem}:{name}" if colon else Path(target).stem
+    module, colon, name = target.rpartition(":")
+    return f"{Path(module).stem}:{name}" if colon else Path(target).stem
 
 
 def _explain(parsed: argparse.Namespace) -> int:
@@ -322,7 +322,7 @@ def _explain(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports.explain import explain
     from fusionstitch.reports.questions import Question
 
-    check_place(parsed.json)
+    check_writable(parsed.json)
     question = Question(parsed.op, parsed.line, parsed.kernel)  # fails early if invalid
     with heard_on_stderr():
         stitched = trial.plan(_call(parsed))
@@ -338,7 +338,7 @@ def _gaps(parsed: argparse.Namespace) -> int:
     from fusionstitch.commands.targets import heard_on_stderr
     from fusionstitch.reports import gaps, trial
 
-    check_place(parsed.json)
+    check_writable(parsed.json)
     planned, failed = [], []
     for target in parsed.targets:
         try:
@@ -368,7 +368,7 @@ def _diff(parsed: argparse.Namespace) -> int:
     from fusionstitch.commands.targets import heard_on_stderr
     from fusionstitch.reports import differences, sides, trial
 
-    check_place(parsed.json)
+    check_writable(parsed.json)
     found = []
     for target in (parsed.before, parsed.after):
         if target.endswith(".json"):
@@ -435,8 +435,8 @@ def _tune(parsed: argparse.Namespace) -> int:
 
     if not (parsed.targets or parsed.taken or parsed.export):
         raise FusionStitchError("Name a target to tune, or use --import or --export.")
-    check_place(parsed.json)
-    check_place(parsed.export, stdout=False)
+    check_writable(parsed.json)
+    check_writable(parsed.export, stdout=False)
     if parsed.device is not None:
         devices.device(parsed.device)  # a wrong name fails before tuning starts
     if parsed.taken is not None:
@@ -471,7 +471,7 @@ def _calibrate(parsed: argparse.Namespace) -> int:
     from fusionstitch.compiler import progress
     from fusionstitch.measure.calibrate import MEASURED, calibrate, to_json
 
-    check_place(parsed.output)
+    check_writable(parsed.output)
     if parsed.gemms is not None or parsed.reductions is not None:
         return _tables(parsed)
     with progress.counted("measures this GPU", MEASURED) as step:
@@ -491,7 +491,7 @@ def _tables(parsed: argparse.Namespace) -> int:
     from fusionstitch.measure import calibrate, gemms, reductions, xla_programs
 
     for path in (parsed.gemms, parsed.reductions):
-        check_place(path, stdout=False)
+        check_writable(path, stdout=False)
     meter = calibrate.meter(parsed.device)
     grids: dict[str, Iterator[xla_programs.Program]]
     grids = {"gemms": gemms.grid(), "reductions": reductions.grid()}

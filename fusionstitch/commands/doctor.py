@@ -105,18 +105,18 @@ def _version(package: str) -> str:
 
 
 def _backends() -> Iterator[Line]:
-    yield _asked("JAX's version", _supported)
-    yield _asked("JAX's compiler pass", _pass)
-    gpu = _asked("GPU", _gpu)
+    yield _checked("JAX's version", _supported)
+    yield _checked("JAX's compiler pass", _pass)
+    gpu = _checked("GPU", _gpu)
     yield gpu
     if not gpu.wrong:
-        yield _asked("device profile", _profile)
+        yield _checked("device profile", _profile)
     used = not gpu.wrong and gpu.value != _NO_GPU
-    yield _asked("NVRTC (cuda)", _nvrtc, needed=used)
-    launcher = _asked("launcher (cuda)", _launcher, needed=used)
+    yield _checked("NVRTC (cuda)", _nvrtc, needed=used)
+    launcher = _checked("launcher (cuda)", _launcher, needed=used)
     yield launcher
     built = used and launcher.value != _BROUGHT
-    yield _asked("C++ (emulate, launcher)", _compiler, needed=built or _emulated())
+    yield _checked("C++ (emulate, launcher)", _compiler, needed=built or _emulated())
 
 
 _BROUGHT = "came with the package"
@@ -235,7 +235,7 @@ def _refused(verdict: Verdict) -> NoReturn:
     raise FusionStitchError(verdict.reason)
 
 
-def _asked(name: str, what: Callable[[], str], needed: bool = True) -> Line:
+def _checked(name: str, what: Callable[[], str], needed: bool = True) -> Line:
     """A line with the result of `what`, or with its error, which is wrong if it is `needed`."""
     try:
         return Line(name, what())

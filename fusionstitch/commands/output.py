@@ -30,7 +30,7 @@ def write_json(path: Path, data: object, indent: int | None = 2) -> None:
     write(path, json.dumps(data, indent=indent, allow_nan=False) + "\n")
 
 
-def check_place(path: Path | None, stdout: bool = True) -> None:
+def check_writable(path: Path | None, stdout: bool = True) -> None:
     """Raises if a file cannot be written, before the work starts and not after it."""
     if path is None or (path == STDOUT and stdout):
         return

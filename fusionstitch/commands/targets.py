@@ -56,10 +56,10 @@ def load(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         if not path.is_file():
             raise TargetError(f"There is no file {target}. {HOW}")
         return _module(path)
-    place, colon, name = target.rpartition(":")
-    if not colon or not place or not name:
+    source, colon, name = target.rpartition(":")
+    if not colon or not source or not name:
         raise TargetError(f"{target!r} names no function. {HOW}")
-    module = _python(place)
+    module = _python(source)
     if not hasattr(module, name):
         close = difflib.get_close_matches(name, [n for n in vars(module) if n[0] != "_"])
         nearest = f" Close to it: {', '.join(close)}." if close else ""
@@ -101,10 +101,10 @@ def heard_on_stderr() -> Iterator[None]:
         if sys.stdout is not None:
             sys.stdout.flush()
         with contextlib.suppress(OSError):  # a stream may be closed
-            kept = os.dup(1)
-            stack.callback(os.close, kept)
+            saved = os.dup(1)
+            stack.callback(os.close, saved)
             os.dup2(2, 1)
-            stack.callback(os.dup2, kept, 1)
+            stack.callback(os.dup2, saved, 1)
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
 
@@ -134,24 +134,24 @@ def _failed(error: BaseException) -> str:
     """The message and location of an error in the user's code."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     stack = [Frame(frame.filename, frame.name, frame.lineno or 0) for frame in frames]
-    place = next(filter(is_users, stack), None)
-    where = f" at {place.file}:{place.line}" if place else ""
+    frame = next(filter(is_users, stack), None)
+    where = f" at {frame.file}:{frame.line}" if frame else ""
     said = f": {error}" if str(error) else ""
     return f"raised {type(error).__name__}{where}{said}"
 
 
-def _python(place: str) -> ModuleType:
-    if place.endswith(".py"):
-        return _python_file(Path(place))
+def _python(source: str) -> ModuleType:
+    if source.endswith(".py"):
+        return _python_file(Path(source))
     sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(place)
+        return importlib.import_module(source)
     except ModuleNotFoundError as error:
-        if error.name is not None and (place == error.name or place.startswith(error.name + ".")):
-            raise TargetError(f"There is no module {place}. {HOW}") from None
-        raise TargetError(f"{place} {_failed(error)}") from error
+        if error.name is not None and (source == error.name or source.startswith(error.name + ".")):
+            raise TargetError(f"There is no module {source}. {HOW}") from None
+        raise TargetError(f"{source} {_failed(error)}") from error
     except (Exception, SystemExit) as error:
-        raise TargetError(f"{place} {_failed(error)}") from error
+        raise TargetError(f"{source} {_failed(error)}") from error
 
 
 def _python_file(path: Path) -> ModuleType:

@@ -16,7 +16,7 @@ _VIEWS = frozenset({"reshape", "bitcast"})
 _SAME_BUFFER = _VIEWS | {"get-tuple-element"}
 
 #: The index of a parameter, and of its element if it is a tuple.
-Place = tuple[int, int | None]
+ParameterIndex = tuple[int, int | None]
 
 
 def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[int, int], ...]:
@@ -27,8 +27,8 @@ def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[in
     it overwrites nothing else, and nothing else overwrites that buffer: XLA would insert a copy. A
     parameter of the entry counts as dead only if it is donated.
     """
-    homes = _homes(module, pattern.graph)
-    reserved = set(homes.values())
+    required = _required_buffers(module, pattern.graph)
+    reserved = set(required.values())
     before = _before(pattern)
     donated = {entry.parameter_number for entry in _donated(module)}
     if pattern.graph.proto_id != module.entry.proto_id:
@@ -36,8 +36,8 @@ def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[in
     pairs = []
     for output, operand in kernel.in_place:
         value = pattern.inputs[operand]
-        place, home = _place(value), homes.get(_buffer(pattern.outputs[output]).id)
-        fits = place == home if home or place in reserved else True
+        parameter, wanted = _parameter_of(value), required.get(_buffer(pattern.outputs[output]).id)
+        fits = parameter == wanted if wanted or parameter in reserved else True
         if fits and _dies(pattern.graph, value, before, donated):
             pairs.append((output, operand))
     return one_to_one(pairs)
@@ -46,14 +46,18 @@ def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[in
 def overwrites(module: Module, pattern: Pattern) -> tuple[tuple[int, int], ...]:
     """The pattern's (output, input) pairs that must share a buffer (see `in_place`) and whose input
     is read more than once, so that the time of writing the output matters."""
-    homes = _homes(module, pattern.graph)
-    taken = {place: i for i, op in enumerate(pattern.inputs) if (place := _place(op)) is not None}
+    required = _required_buffers(module, pattern.graph)
+    taken = {
+        parameter: i
+        for i, op in enumerate(pattern.inputs)
+        if (parameter := _parameter_of(op)) is not None
+    }
     users = pattern.graph.users
     return tuple(
-        (number, taken[home])
+        (number, taken[wanted])
         for number, op in enumerate(pattern.outputs)
-        if (home := homes.get(_buffer(op).id)) in taken
-        and sum(pattern.bits >> u.id & 1 for u in users[pattern.inputs[taken[home]].id]) > 1
+        if (wanted := required.get(_buffer(op).id)) in taken
+        and sum(pattern.bits >> u.id & 1 for u in users[pattern.inputs[taken[wanted]].id]) > 1
     )
 
 
@@ -79,19 +83,19 @@ def _dies(graph: Graph, value: Op, before: int, donated: Container[int]) -> bool
     return value.opcode != "parameter" or value.attrs["index"] in donated
 
 
-def _homes(module: Module, graph: Graph) -> dict[int, Place]:
+def _required_buffers(module: Module, graph: Graph) -> dict[int, ParameterIndex]:
     """Required buffers: by the id of the op that owns the buffer, the parameter whose buffer it
     is."""
     whole = graph.root.opcode != "tuple"
     results = (graph.root,) if whole else graph.root.operands
-    places: dict[int, Place] = {}
+    buffers: dict[int, ParameterIndex] = {}
     if graph.proto_id == module.entry.proto_id:
         for entry in _donated(module):
             number = 0 if whole else entry.output_shape_index[0]
-            places[number] = (entry.parameter_number, None)
+            buffers[number] = (entry.parameter_number, None)
     elif graph.proto_id in module.loop_bodies:
-        places = {number: (0, None if whole else number) for number in range(len(results))}
-    return {_buffer(results[number]).id: place for number, place in places.items()}
+        buffers = {number: (0, None if whole else number) for number in range(len(results))}
+    return {_buffer(results[number]).id: parameter for number, parameter in buffers.items()}
 
 
 def _donated(module: Module) -> list[Any]:
@@ -105,7 +109,7 @@ def _buffer(op: Op) -> Op:
     return op
 
 
-def _place(value: Op) -> Place | None:
+def _parameter_of(value: Op) -> ParameterIndex | None:
     """The parameter whose buffer holds `value`, or None."""
     value, element = _buffer(value), None
     if value.opcode == "get-tuple-element":

@@ -95,8 +95,8 @@ class Stitched:
     def only(self, stitches: Sequence[Stitch], reason: str) -> Stitched:
         """The same with only these patterns carried out and the others left to XLA, for this
         reason. If `rewrite` is missing, it has no module of its own."""
-        kept = {id(one) for one in stitches}
-        ops = [one.chosen.pattern.ops for one in self.stitches if id(one) not in kept]
+        chosen = {id(one) for one in stitches}
+        ops = [one.chosen.pattern.ops for one in self.stitches if id(one) not in chosen]
         left = tuple(Fallback(tuple(op.name for op in names), reason) for names in ops)
         return replace(
             self,

@@ -48,13 +48,13 @@ def log_summary(program: Summary, logger: logging.Logger) -> None:
             count(plan.rejected, "candidate"),
         )
         if logger.isEnabledFor(logging.DEBUG):
-            _tell_plan(plan, program.kernels, logger)
+            _log_plan(plan, program.kernels, logger)
     for ops, reason in program.left:
         what = count(ops, "op") if ops else "the whole program"
         logger.info("  left to XLA: %s: %s", what, reason)
 
 
-def _tell_plan(plan: Plan, kernels: Mapping[int, str], logger: logging.Logger) -> None:
+def _log_plan(plan: Plan, kernels: Mapping[int, str], logger: logging.Logger) -> None:
     for chosen in plan.chosen:
         name = kernels.get(id(chosen), "no kernel")
         logger.debug("    %s: %s", name, _chosen(chosen))

@@ -25,7 +25,7 @@ class Arguments:
         # looked up once for each launch: the positions of arrays with their requirements, and for
         # each number its last value and what that was converted to
         self._arrays = [(i, p.scalar, p.const) for i, p in numbered if p.pointer]
-        self._places = [i for i, _, _ in self._arrays]
+        self._array_positions = [i for i, _, _ in self._arrays]
         self._numbers = {i: (_NOTHING, _NOTHING) for i, p in numbered if not p.pointer}
 
     def bound(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[Storage, bool]]:
@@ -62,7 +62,7 @@ class Arguments:
     def devices(self, values: list[Any]) -> list[Any]:
         """The result of `bound`, with device arrays instead of storages."""
         given = values.copy()
-        for i in self._places:
+        for i in self._array_positions:
             given[i] = given[i].device
         return given
 

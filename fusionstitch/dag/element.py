@@ -114,10 +114,10 @@ class Element:
         return any(s.writer is self or self in s.readers for s in self.uses)
 
     def __str__(self) -> str:
-        return f"{self.work.name} (called at {place(self.site)})"
+        return f"{self.work.name} (called at {location(self.site)})"
 
 
-def place(site: Site) -> str:
+def location(site: Site) -> str:
     """File and line. Looked up here, since otherwise every launch would pay for it."""
     code, instruction = site
     lines = (line for start, stop, line in code.co_lines() if start <= instruction < stop)
@@ -147,7 +147,6 @@ class Storage:
         "device",
         "dtype",
         "given_away",
-        "held",
         "host",
         "kind",
         "label",
@@ -156,6 +155,7 @@ class Storage:
         "on_host",
         "readers",
         "readonly",
+        "recordings",
         "sender",
         "sent",
         "shape",
@@ -173,7 +173,7 @@ class Storage:
         self.on_host = self.on_device = False
         self.readonly = ""
         self.given_away = False
-        self.held = 0
+        self.recordings = 0
         self.writer: Element | None = None
         self.readers: list[Element] = []
         self.sender: Element | None = None

@@ -99,13 +99,13 @@ def _quoted(text: str) -> str:
 
 def graph(elements: Iterable[Element]) -> Graph:
     """The graph of some elements in their present state, without edges from other elements."""
-    kept = list(elements)
-    numbers = {element.number for element in kept}
+    listed = list(elements)
+    numbers = {element.number for element in listed}
     return Graph(
-        tuple(Vertex(e.number, e.work.name, e.lane.number, e.in_frontier) for e in kept),
+        tuple(Vertex(e.number, e.work.name, e.lane.number, e.in_frontier) for e in listed),
         tuple(
             Edge(before, element.number, arrays)
-            for element in kept
+            for element in listed
             for before, arrays in element.edges
             if before in numbers
         ),

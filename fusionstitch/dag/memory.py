@@ -81,7 +81,7 @@ class Memory:
         """Frees dropped arrays that are not in use; with `wait`, waits for those that are."""
         while self.dropped:
             storage = self.dropped.popleft()
-            if storage.device is None and not storage.held:
+            if storage.device is None and not storage.recordings:
                 # JAX orders the work on arrays that only it uses
                 storage.host = storage.lent = None
             else:
@@ -93,7 +93,7 @@ class Memory:
                 self._retired.append(storage)
 
     def _given_back(self, storage: Storage, wait: bool) -> bool:
-        if storage.held:
+        if storage.recordings:
             return False
         for element in storage.users():
             if wait:

@@ -17,7 +17,7 @@ from fusionstitch.dag.kernel import Launch
 from fusionstitch.dag.lanes import Lanes
 
 #: The most combinations of arguments whose recordings are stored.
-_KEPT = 16
+_MOST_RECORDINGS = 16
 
 
 class Recorded(Work):
@@ -47,7 +47,7 @@ class Recorded(Work):
             ) from None
         if recording is None:
             recording = _Recording(self._engine, self._traced(args))
-            while len(self._recordings) >= _KEPT:
+            while len(self._recordings) >= _MOST_RECORDINGS:
                 del self._recordings[next(iter(self._recordings))]
             self._recordings[key] = recording
         for storage in recording.uses:
@@ -102,7 +102,7 @@ class _Recording:
             for storage, const in element.uses.items():
                 uses[storage] = const and uses.get(storage, True)
         for storage in uses:
-            storage.held += 1
+            storage.recordings += 1
         self.uses = uses
         self._lanes = self._planned()
         backend = engine.backend
@@ -113,7 +113,7 @@ class _Recording:
 
     def __del__(self) -> None:
         for storage in self.uses:
-            storage.held -= 1
+            storage.recordings -= 1
 
     def launch(self, stream: Any) -> None:
         """Launches all of it on a stream; the arrays are on the device by then."""

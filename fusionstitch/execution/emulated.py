@@ -324,8 +324,8 @@ def _spread(keywords: Any) -> bool:
     import jax
 
     given = jax.tree.leaves([keywords.get(name) for name in ("in_shardings", "out_shardings")])
-    places = [getattr(s, "sharding", s) for s in given]  # a Format holds one
-    return any(isinstance(s, jax.sharding.Sharding) and s.num_devices > 1 for s in places)
+    shardings = [getattr(s, "sharding", s) for s in given]  # a Format holds one
+    return any(isinstance(s, jax.sharding.Sharding) and s.num_devices > 1 for s in shardings)
 
 
 def _devices(value: Any) -> int:

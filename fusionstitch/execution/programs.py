@@ -97,7 +97,7 @@ class Program:
                 logger.info("the trial of %s was cut short: %s", self.name, error)
                 return Outcome(XLA, CUT_SHORT)
             if found.times or found.program:  # the pass saw it, so it is not for another platform
-                outcome.keep(self.key, found)
+                outcome.remember(self.key, found)
             logger.info("%s: %s (%.2f s)", self.name, found.reason, time.perf_counter() - began)
             return found
 
@@ -120,7 +120,7 @@ class Program:
 
         def decided(times: Times) -> None:
             kind = ATTEMPTS[0] if times.won else XLA
-            outcome.keep(self.key, Outcome.of(kind, (times,), attempt.program))
+            outcome.remember(self.key, Outcome.of(kind, (times,), attempt.program))
             serve(kind)
 
         return Alternation(attempt.call, theirs, decided)

@@ -29,10 +29,10 @@ def hide_own_frames(error: Exception) -> None:
         if not _is_ours(at.tb_frame):
             frames.append(at)
         at = at.tb_next
-    kept: types.TracebackType | None = None
+    visible: types.TracebackType | None = None
     for one in reversed(frames):
-        kept = types.TracebackType(kept, one.tb_frame, one.tb_lasti, one.tb_lineno)
-    error.__traceback__ = kept
+        visible = types.TracebackType(visible, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    error.__traceback__ = visible
 
 
 def _is_ours(frame: types.FrameType) -> bool:

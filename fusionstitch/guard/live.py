@@ -91,13 +91,13 @@ def judge_for(options: Options, device: Device, tuned: Tuned, tried: bool) -> Ju
     return judge
 
 
-def put_off(judge: Judge, keep: Callable[[Callable[[], Stitched]], None]) -> Judge:
+def put_off(judge: Judge, defer: Callable[[Callable[[], Stitched]], None]) -> Judge:
     """Judges nothing yet: for a program whose trial comes first, and whose patterns are measured
-    only if it loses. `keep` gets a function that then judges the same plans and makes the program
+    only if it loses. `defer` gets a function that then judges the same plans and makes the program
     again."""
 
     def later(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
-        keep(lambda: work.again(judge(work, planners)))
+        defer(lambda: work.again(judge(work, planners)))
         return Evidence(tried=True, put_off=True)
 
     return later
@@ -189,7 +189,9 @@ class Live:
         groups = [group for group in groups if not is_ended_by_data(group.near)]
         patterns = list(dict.fromkeys(one.pattern for group in groups for one in group.chosen))
         made = dict(zip(patterns, self.work.make(self.work.module, patterns), strict=True))
-        found = [(group, one) for group in groups if (one := self._asked(group, made)) is not None]
+        found = [
+            (group, one) for group in groups if (one := self._sides_of(group, made)) is not None
+        ]
         if not found:
             return {}
         try:
@@ -204,7 +206,7 @@ class Live:
             self.database.put_timing(self._key(group), self.device.name, us[0], {"xla_us": us[1]})
         return comparisons
 
-    def _asked(
+    def _sides_of(
         self, group: Group, made: Mapping[Pattern, tuple[Kernel, Artifact] | None]
     ) -> Sides | None:
         """The two programs to run for a group; `made` are the program's kernels."""

@@ -15,7 +15,7 @@ from fusionstitch.hlo.exporter import Preparation, Replacement, export
 from fusionstitch.hlo.extract import extract, instruction_of
 from fusionstitch.hlo.graph import Graph, Module, Op
 from fusionstitch.hlo.importer import from_proto
-from fusionstitch.measure.places import below
+from fusionstitch.measure.index_bounds import below
 from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config

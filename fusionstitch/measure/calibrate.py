@@ -129,11 +129,11 @@ class _Calibration:
         barrier = self.barrier_us(1)
         more = (self.barrier_us(_LOADED) - barrier) / (_LOADED - 1)
         rates: dict[str, Any] = {name: self.rate(name, rate) for name, rate in RATES.items()}
-        kept = "those of the profile there was" if self.known else f"the {NEAREST}'s"
+        origin = "those of the profile there was" if self.known else f"the {NEAREST}'s"
         measured = (
             f"fusionstitch calibrate on one {meter.name}, {datetime.date.today().isoformat()}, "
             f"{versions()}. Limits are the driver's; the tensor rate, what loops and "
-            f"counters cost, instructions, registers, prices and XLA's kernels are {kept}."
+            f"counters cost, instructions, registers, prices and XLA's kernels are {origin}."
         )
         return dataclasses.replace(
             profile,

@@ -56,7 +56,7 @@ class GpuMeter:
         self.device = device
         self.profile = profile
         self.name: str = device.device_kind
-        self._kept: tuple[object, list[list[Any]]] = ((), [])
+        self._argument_sets: tuple[object, list[list[Any]]] = ((), [])
         self._lock = threading.RLock()
 
     @property
@@ -139,7 +139,7 @@ class GpuMeter:
 
     def xla_us(self, module: bytes) -> float:
         def run() -> float:
-            self._kept = ((), [])  # frees memory for the program
+            self._argument_sets = ((), [])  # frees memory for the program
             entry = from_proto(module).entry
             results = entry.root.shape.elements or (entry.root.shape,)
             shapes = (*(p.shape for p in entry.parameters), *results)
@@ -153,7 +153,7 @@ class GpuMeter:
         """(ours, XLA's) microseconds of each pair, all run side by side."""
 
         def run() -> list[tuple[float, float]]:
-            self._kept = ((), [])
+            self._argument_sets = ((), [])
             programs = [
                 self._program(module, pair) for pair in pairs for module in (pair.ours, pair.theirs)
             ]
@@ -184,12 +184,12 @@ class GpuMeter:
         shapes = tuple(read)
         size = sum(shape.bytes for shape in (*read, *written))
         count = buffers.sets_for(size, self.profile)
-        if self._kept[0] != (shapes, count):
-            self._kept = ((), [])  # frees the previous sets first
+        if self._argument_sets[0] != (shapes, count):
+            self._argument_sets = ((), [])  # frees the previous sets first
             first = buffers.inputs([buffers.Operand(shape) for shape in shapes], self.device)
             sets = [first, *(buffers.copied(first) for _ in range(count - 1))]
-            self._kept = ((shapes, count), sets)
-        return self._kept[1]
+            self._argument_sets = ((shapes, count), sets)
+        return self._argument_sets[1]
 
     def _probed(self, kernel: Kernel, arguments: list[int]) -> tuple[float, float]:
         """(period in a CUDA graph, duration by the profiler) of a probe."""

@@ -20,7 +20,7 @@ from fusionstitch.errors import MeasureError
 from fusionstitch.execution.original import plain_jit
 from fusionstitch.hlo.exporter import Preparation, Replacement, export
 from fusionstitch.hlo.importer import from_proto
-from fusionstitch.measure import buffers, places, probes
+from fusionstitch.measure import buffers, index_bounds, probes
 from fusionstitch.measure.buffers import Operand
 from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config
@@ -69,14 +69,14 @@ class Program:
     def result_bytes(self) -> int:
         return from_proto(self.module).entry.root.shape.bytes
 
-    def turns(self, number: int) -> int:
+    def set_count(self, number: int) -> int:
         """The number of sets of an operand."""
         return self.sets if self.cold is None or number in self.cold else 1
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         entry = from_proto(self.module).entry
-        below = places.below(entry) if self.below is None else self.below
+        below = index_bounds.below(entry) if self.below is None else self.below
         shapes = (parameter.shape for parameter in entry.parameters)
         return tuple(Operand(shape, least) for shape, least in zip(shapes, below, strict=True))
 
@@ -93,7 +93,7 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
     if not (ready := cuda.register_launcher(builders.store())):
         raise MeasureError(f"The GPU's clock cannot be read: {ready.reason}")
     with jax.enable_x64(True):
-        found = _Places(programs)
+        found = _ParameterSets(programs)
         arrays = buffers.inputs(found.operands, device)
         run = functools.partial(_all, programs, found, Clocks(profile))
         compiled = plain_jit()(run).lower(np.uint64(0), *arrays).compile()
@@ -117,11 +117,11 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
 def memory_bytes(programs: Sequence[Program]) -> int:
     """The device memory that `times_us` needs: all operands, and the results of one copy, counted
     twice to allow for its temporaries."""
-    operands = sum(operand.shape.bytes for operand in _Places(programs).operands)
+    operands = sum(operand.shape.bytes for operand in _ParameterSets(programs).operands)
     return operands + 2 * max(program.result_bytes for program in programs)
 
 
-class _Places:
+class _ParameterSets:
     """Which of the module's parameters each copy of each program reads; equal operands share
     them."""
 
@@ -130,7 +130,7 @@ class _Places:
         for program in programs:
             needed: dict[Operand, int] = {}
             for number, operand in enumerate(program.operands):
-                needed[operand] = needed.get(operand, 0) + program.turns(number)
+                needed[operand] = needed.get(operand, 0) + program.set_count(number)
             for operand, count in needed.items():
                 counts[operand] = max(counts.get(operand, 0), count)
         self._first: dict[Operand, int] = {}
@@ -143,13 +143,13 @@ class _Places:
         used: dict[Operand, int] = {}
         for number, operand in enumerate(program.operands):
             before = used.get(operand, 0)
-            turns = program.turns(number)
-            used[operand] = before + turns
-            yield self._first[operand] + before + copy % turns
+            set_count = program.set_count(number)
+            used[operand] = before + set_count
+            yield self._first[operand] + before + copy % set_count
 
 
 def _all(
-    programs: Sequence[Program], found: _Places, clocks: Clocks, start: Any, *arrays: Any
+    programs: Sequence[Program], found: _ParameterSets, clocks: Clocks, start: Any, *arrays: Any
 ) -> Any:
     """Clock readings: `CLOCKS` + 1 with nothing in between, then one after each copy of each
     program."""
@@ -162,7 +162,7 @@ def _all(
     for program in programs:
         function = once_traced(program.module, program.name)
         for copy in range(program.copies):
-            given = [arrays[place] for place in found.of(program, copy)]
+            given = [arrays[parameter] for parameter in found.of(program, copy)]
             # no copy begins before the clock reading after the previous one
             given, now = jax.lax.optimization_barrier((given, shown[-1]))
             # a program with one result does not return a tuple

@@ -116,6 +116,6 @@ def _program(kernel: Kernel, device: Any, profile: Device) -> Callable[..., Any]
         load = Preparation("load", LOAD_TARGET, loading_config([artifact]))
         function = as_function(export(module, [call], load), kernel.name)
         there = jax.sharding.SingleDeviceSharding(device)
-        placed = jax.ShapeDtypeStruct((2,), np.uint32, sharding=there)
-        compiled: Callable[..., Any] = plain_jit()(function).lower(placed).compile()
+        shape = jax.ShapeDtypeStruct((2,), np.uint32, sharding=there)
+        compiled: Callable[..., Any] = plain_jit()(function).lower(shape).compile()
         return compiled

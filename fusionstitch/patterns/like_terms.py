@@ -133,7 +133,7 @@ def _is_one_gemm(dots: Sequence[Op], device: Device) -> bool:
     return large and sum(o.shape.bytes for o in dot.operands) <= dot.shape.bytes
 
 
-def _place(op: Op) -> tuple[int, int, int] | None:
+def _range(op: Op) -> tuple[int, int, int] | None:
     """(dim, first, end) of the range where a zero pad along one dim puts its operand, or None."""
     if op.opcode != "pad" or any(op.attrs["interior"]):
         return None
@@ -150,9 +150,9 @@ def _place(op: Op) -> tuple[int, int, int] | None:
 
 def _runs(terms: Sequence[Op]) -> list[tuple[int, list[Op]]]:
     """(dim, pads with adjacent operands along it), if there are enough."""
-    places = [(place, number) for number, op in enumerate(terms) if (place := _place(op))]
+    ranges = [(range_, number) for number, op in enumerate(terms) if (range_ := _range(op))]
     runs: dict[tuple[int, int], list[list[Op]]] = {}  # (dim, end) -> runs that end there
-    for (dim, first, end), number in sorted(places):
+    for (dim, first, end), number in sorted(ranges):
         before = runs.get((dim, first))
         run = [*before.pop(0), terms[number]] if before else [terms[number]]
         runs.setdefault((dim, end), []).append(run)

@@ -69,12 +69,12 @@ def flat_loop(graph: Graph, loop: Op, settings: Settings, unread: Collection[Op]
 def _asked(graph: Graph, loop: Op, device: Device) -> Asked | None:
     settings = Settings(device, CodegenOptions())
     try:
-        return _told(graph, loop, flat_loop(graph, loop, settings), settings)
+        return _question(graph, loop, flat_loop(graph, loop, settings), settings)
     except CodegenError:  # it stays with XLA
         return None
 
 
-def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> Asked | None:
+def _question(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> Asked | None:
     """The loop's question, if a count can answer it. It must be about one carried mask that rows
     can only lose, and that stopped rows keep; and nothing else may prevent rows from running
     separately."""
@@ -93,9 +93,11 @@ def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> Asked | Non
     falls = holds_only_with(flat.root(carried.next), mask)
     if own.going.shape != mask.shape or not (falls and keeps(flat, carried, own.going)):
         return None
-    told = in_rows(_with(flat, asks), settings)
-    dealt = told.rows.dealt(told.flat.parameter(mask.attrs["index"]))
-    if told.rows.count < 2 or not all(d or n == 1 for d, n in zip(dealt, mask.dims, strict=True)):
+    answered = in_rows(_with(flat, asks), settings)
+    dealt = answered.rows.dealt(answered.flat.parameter(mask.attrs["index"]))
+    if answered.rows.count < 2 or not all(
+        d or n == 1 for d, n in zip(dealt, mask.dims, strict=True)
+    ):
         return None
     ends, found = _named(condition, [own.every]), _named(body, asks)
     if len(ends) != 1 or len(found) != len(asks):
@@ -125,9 +127,9 @@ def _with(flat: Flat, asks: Collection[Op]) -> Flat:
     yes = np.asarray(True)
     for op in flat.graph.ops[:-1]:
         operands = [copies[o] for o in op.operands]
-        told = op in asks
+        answered = op in asks
         copies[op] = (
-            Op("constant", op.shape, attrs={"value": yes}) if told else rebuilt(op, operands)
+            Op("constant", op.shape, attrs={"value": yes}) if answered else rebuilt(op, operands)
         )
     roots = [copies[op] for op in flat.graph.root.operands]
     graph = with_root(flat.graph.name, list(copies.values()), roots)

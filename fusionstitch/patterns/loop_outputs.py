@@ -28,7 +28,7 @@ from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 def loop_outputs(module: Module, device: Device) -> list[Behind]:
     """The outputs worth moving, of one position in stacks per loop."""
     found = (_outputs(loop, device) for loop in open_loops(module))
-    return [behind for behind in found if behind is not None]
+    return [after for after in found if after is not None]
 
 
 def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
@@ -156,7 +156,7 @@ def _pays(
     """Whether the new stacks of `size` bytes and the products after the loop take less time than
     they save: the products in the loop and, if it has `mixed` rows, the waits of blocks for each
     other."""
-    behind = device.launch_us * 1e-6 + moved_s(size, device)
-    behind += trips * sum(one.around_s(device) for one in products)
+    after = device.launch_us * 1e-6 + moved_s(size, device)
+    after += trips * sum(one.around_s(device) for one in products)
     inside = sum(one.inside_s(device) for one in products)
-    return behind < trips * (inside + device.grid_barrier_us * 1e-6 * mixed)
+    return after < trips * (inside + device.grid_barrier_us * 1e-6 * mixed)

@@ -35,11 +35,11 @@ def _products(loop: OpenLoop, device: Device) -> LoopProducts | None:
         if size <= room and _pays(one, loop.trips, device):
             room -= size
             products[one.dot] = one
-    kept = tuple(products[dot] for dot in _needed(loop, products))
-    if not kept:
+    needed = tuple(products[dot] for dot in _needed(loop, products))
+    if not needed:
         return None
-    parts = [op for one in kept for op in (one.part, one.weights)]
-    return LoopProducts(loop.graph, loop.op, loop.trips, kept, loop.cone(parts))
+    parts = [op for one in needed for op in (one.part, one.weights)]
+    return LoopProducts(loop.graph, loop.op, loop.trips, needed, loop.cone(parts))
 
 
 def _hoisted(loop: OpenLoop) -> Iterator[Hoisted]:

@@ -63,15 +63,15 @@ class _Pair:
 
     def again(self, device: Device) -> Again | None:
         now = {unhindered(one.op): one for one in self.residuals}
-        kept = self.kept(device) if now else []
-        gone = [one for op, one in now.items() if op not in kept]
-        return self._found(gone, kept) if gone else None
+        stacked = self.stacked(device) if now else []
+        gone = [one for op, one in now.items() if op not in stacked]
+        return self._found(gone, stacked) if gone else None
 
-    def _found(self, gone: list[Residual], kept: Collection[Op]) -> Again:
+    def _found(self, gone: list[Residual], stacked: Collection[Op]) -> Again:
         loop = self.loop
         away = {one.index for one in gone}
         stacks = {unhindered(w.op).id: w.index for w in self.writes if w.index not in away}
-        new = tuple(op for op in kept if op.id not in stacks)
+        new = tuple(op for op in stacked if op.id not in stacks)
         stacks |= {op.id: len(loop.results) + number for number, op in enumerate(new)}
         stacks |= {i: part.index for i, part in loop.parts.items() if self.is_here(part.place)}
         same = {i: op.attrs["index"] for i, op in self.inputs.items()}
@@ -152,7 +152,7 @@ class _Pair:
         """The ops of the loop's body that are loop-invariant elements."""
         return {op.id: op for op in self.loop.body if self.loop.is_handed_on(op)}
 
-    def kept(self, device: Device) -> list[Op]:
+    def stacked(self, device: Device) -> list[Op]:
         """The values to stack, so that what the reader reads can be computed from them.
 
         An op has two nodes. If the minimum cut goes through the op, it is stacked. If the cut is

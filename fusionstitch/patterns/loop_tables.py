@@ -72,25 +72,25 @@ class _Loop:
 
     def tables(self, device: Device) -> LoopTables | None:
         """The tables, if the loop gains more than they cost."""
-        loop, kept, saved = self.loop, dict[Op, _Order](), 0.0
+        loop, tabled, saved = self.loop, dict[Op, _Order](), 0.0
         for op in loop.body:
             order = self.orders.get(op.id)
             if order is not None and self._is_read(op):
-                work = sum(map(_work, self._made_of(op, kept)))
+                work = sum(map(_work, self._made_of(op, tabled)))
                 if work > device.table_cycles:
-                    kept[op] = order
+                    tabled[op] = order
                     saved += work - device.table_cycles
-        size = loop.trips * sum(op.shape.bytes for op in kept)
+        size = loop.trips * sum(op.shape.bytes for op in tabled)
         before_us = device.launch_us + moved_s(size, device) * 1e6
         rows = max((op.shape.size for op in loop.results if not loop.is_stack(op)), default=1)
         cycles = saved * max(1.0, rows / device.sm_count / device.lanes)
-        if not kept or size > SPARE_BYTES:
+        if not tabled or size > SPARE_BYTES:
             return None
         if loop.trips * cycles / device.cycles_per_us < before_us:
             return None
         found = []
-        for order in dict.fromkeys(kept.values()):
-            ops = tuple(op for op in kept if kept[op] == order)
+        for order in dict.fromkeys(tabled.values()):
+            ops = tuple(op for op in tabled if tabled[op] == order)
             found.append(Table(ops, order.place, loop.cone(ops, steps=self._steps(order))))
         return LoopTables(loop.graph, loop.op, loop.count, tuple(found))
 
@@ -113,13 +113,13 @@ class _Loop:
         """Whether an op that cannot be in a table reads this op."""
         return any(self.orders.get(user.id) is None for user in self.loop.users.get(op, ()))
 
-    def _made_of(self, op: Op, kept: Mapping[Op, _Order]) -> Iterator[Op]:
-        """An op and the ops that it is computed from in each iteration, without those in `kept`."""
+    def _made_of(self, op: Op, tabled: Mapping[Op, _Order]) -> Iterator[Op]:
+        """The op and what it is computed from in each iteration, without the ops in `tabled`."""
         seen, wanted = {op}, [op]
         while wanted:
             yield (one := wanted.pop())
             for operand in map(unhindered, () if one.id in self.loop.reads else one.operands):
-                if self.orders.get(operand.id) and operand not in seen and operand not in kept:
+                if self.orders.get(operand.id) and operand not in seen and operand not in tabled:
                     seen.add(operand)
                     wanted.append(operand)
 

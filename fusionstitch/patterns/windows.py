@@ -54,9 +54,9 @@ def unit_windows(graph: Graph, units: Sequence[int]) -> Iterator[tuple[int, str]
         for level in levels
     ]
     before = list(accumulate(shared, or_, initial=0))
-    behind = list(accumulate(reversed(shared), or_, initial=0))[::-1]
+    after = list(accumulate(reversed(shared), or_, initial=0))[::-1]
     for first, end in _runs(len(levels)):
-        yield from _with_parts(graph, union(bands[first:end]) & ~(before[first] | behind[end]))
+        yield from _with_parts(graph, union(bands[first:end]) & ~(before[first] | after[end]))
     own = owned(units)
     bands = [union(own[number] for number in level) for level in levels]
     for first, end in _runs(len(levels)):

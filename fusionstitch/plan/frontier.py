@@ -26,7 +26,7 @@ def pack(
     `columns` contain ascending rows; each row may be in at most one chosen column.
     """
     first: dict[int, list[tuple[int, int]]] = {}  # row -> (column, its later rows)
-    for column in prices.kept:
+    for column in prices.remaining:
         leading, *rest = columns[column]
         first.setdefault(leading, []).append((column, sum(1 << row for row in rest)))
     # rows taken ahead -> (lost against the bound, worth, columns)

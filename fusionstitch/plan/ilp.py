@@ -183,22 +183,22 @@ def _solve(
     pairs = [tuple(sorted(cut)) for cut in cuts if len(cut) == 2]
     if len(pairs) < len(cuts):  # some constraints are not of the form "at most one of these"
         return _by_highs(part, weight, rows, cuts, limits)
-    held: dict[int, list[int]] = {i: [] for i in part}
+    columns_of: dict[int, list[int]] = {i: [] for i in part}
     for number, row in enumerate((*rows, *pairs)):
         for i in row:
-            held[i].append(number)
-    alone = [i for i in part if not held[i]]
-    joined = [i for i in part if held[i]]
+            columns_of[i].append(number)
+    alone = [i for i in part if not columns_of[i]]
+    joined = [i for i in part if columns_of[i]]
     if not joined:
         return tuple(alone), True
-    columns, worth = [held[i] for i in joined], [weight[i] for i in joined]
+    columns, worth = [columns_of[i] for i in joined], [weight[i] for i in joined]
     prices = priced(columns, worth, len(rows) + len(pairs))
     packed = pack(columns, worth, prices)
     if packed is not None:
         return tuple(sorted(alone + [joined[column] for column in packed])), True
-    kept = {*alone, *(joined[column] for column in prices.kept)}
-    inside = [tuple(filter(kept.__contains__, row)) for row in (*rows, *pairs)]
-    return _by_highs(sorted(kept), weight, [row for row in inside if len(row) > 1], (), limits)
+    remaining = {*alone, *(joined[column] for column in prices.remaining)}
+    inside = [tuple(filter(remaining.__contains__, row)) for row in (*rows, *pairs)]
+    return _by_highs(sorted(remaining), weight, [row for row in inside if len(row) > 1], (), limits)
 
 
 def _by_highs(

@@ -25,7 +25,7 @@ from fusionstitch.patterns.pattern import Pattern, loop_bits, spread_bits
 
 #: Iterations of a loop and of the loops in its body: (trip count, those of each inner loop in
 #: order, whether XLA knows the trip count).
-Turns = tuple[int, tuple["Turns", ...], bool]
+Iterations = tuple[int, tuple["Iterations", ...], bool]
 
 
 @dataclass(frozen=True)
@@ -71,28 +71,32 @@ def stitchable_loops(
         if isinstance(found, Verdict):
             refused.append((bits, "loop", found))
             continue
-        turns = dict(found.facts)["turns"]
-        assert isinstance(turns, tuple)
-        priced.append((verdict, xla_loop_us(op, turns, works.device, truth)))
+        iterations = dict(found.facts)["turns"]
+        assert isinstance(iterations, tuple)
+        priced.append((verdict, xla_loop_us(op, iterations, works.device, truth)))
     return Loops(tuple(priced), known, tuple(refused))
 
 
-def xla_loop_us(loop: Op, turns: Turns, device: Device, truth: XlaTruth | None = None) -> float:
+def xla_loop_us(
+    loop: Op, iterations: Iterations, device: Device, truth: XlaTruth | None = None
+) -> float:
     """Microseconds of a loop under XLA."""
     condition, body = loop.called
-    kernels = _graph_us(condition, (), device, truth) + _graph_us(body, turns[1], device, truth)
-    beside = device.loop_turn_us + (0.0 if turns[2] else device.loop_wait_us)
-    return turns[0] * (beside * overhead_share(loop, truth) + kernels)
+    kernels = _graph_us(condition, (), device, truth) + _graph_us(
+        body, iterations[1], device, truth
+    )
+    beside = device.loop_turn_us + (0.0 if iterations[2] else device.loop_wait_us)
+    return iterations[0] * (beside * overhead_share(loop, truth) + kernels)
 
 
 def _graph_us(
-    graph: Graph, inner: tuple[Turns, ...], device: Device, truth: XlaTruth | None
+    graph: Graph, inner: tuple[Iterations, ...], device: Device, truth: XlaTruth | None
 ) -> float:
     fusible = fusible_ops(graph, device)
     works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
     hosts = fused_into(op for op, _ in fusible.refused)
     pairs = zip(loops_of(graph), inner, strict=True)
-    nested = sum(xla_loop_us(op, turns, device, truth) for op, turns in pairs)
+    nested = sum(xla_loop_us(op, iterations, device, truth) for op, iterations in pairs)
     return scaled_plan(xla_fusions(works, fusible.bits | hosts), truth).us + nested
 
 

@@ -33,7 +33,7 @@ class Prices:
     gap: float
 
     @property
-    def kept(self) -> list[int]:
+    def remaining(self) -> list[int]:
         """The columns that may be in the best packing."""
         return [column for column, lost in enumerate(self.lost) if lost <= self.gap]
 
@@ -89,8 +89,8 @@ def _feasible(
     lost = (np.bincount(column_of, prices[row_of], len(columns)) - weight).tolist()
     price = prices.tolist()
     holders: list[list[int]] = [[] for _ in price]
-    for column, held in enumerate(columns):
-        for row in held:
+    for column, rows_of_column in enumerate(columns):
+        for row in rows_of_column:
             holders[row].append(column)
 
     def change(row: int, by: float) -> None:

@@ -222,13 +222,13 @@ class Store:
             return
         with contextlib.suppress(OSError), trust.opened(self._objects) as objects:
             for part in sorted(os.listdir(objects)):
-                place = self._objects / part
+                parent = self._objects / part
                 if stat.S_ISLNK(os.stat(part, dir_fd=objects, follow_symlinks=False).st_mode):
-                    yield place, objects
+                    yield parent, objects
                     continue
                 with contextlib.suppress(OSError), trust.opened(part, objects) as folder:
                     for name in sorted(os.listdir(folder)):
-                        yield place / name, folder
+                        yield parent / name, folder
 
     def _use_memory(self, reason: str) -> None:
         _complain(self.folder, f"{reason} {_IN_MEMORY}")

@@ -14,7 +14,7 @@ from fusionstitch.codegen.text.source import uncommented
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
-from fusionstitch.runtime import driver, handlers, images, nvrtc, prebuilt, toolchain, workplace
+from fusionstitch.runtime import driver, handlers, images, nvrtc, prebuilt, temporary, toolchain
 from fusionstitch.runtime.apart import checks
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.nvrtc import Compiled, Resources
@@ -68,8 +68,10 @@ def build_each(
     sources = [uncommented(kernel.source) for kernel in kernels]
     if (version := nvrtc.remembered(store)) is not None:
         keys = [nvrtc.key(source, arch, options, version) for source in sources]
-        if (kept := _all_kept(keys, store)) is not None:
-            return [_built(k, key, kept[key], device) for k, key in zip(kernels, keys, strict=True)]
+        if (stored := _all_stored(keys, store)) is not None:
+            return [
+                _built(k, key, stored[key], device) for k, key in zip(kernels, keys, strict=True)
+            ]
     if there := nvrtc.available():
         nvrtc.remember(store)
     by_any = [nvrtc.key(source, arch, options, nvrtc.ANY) for source in sources]
@@ -82,8 +84,8 @@ def build_each(
 
     def compiled(key: str) -> Compiled | ToolchainError:
         check()
-        if store is not None and (kept := _unpack(store.get(key))) is not None:
-            return kept
+        if store is not None and (stored := _unpack(store.get(key))) is not None:
+            return stored
         source, known = work[key]
         try:
             made = nvrtc.compile(source, arch, options)
@@ -104,7 +106,7 @@ def build_each(
     ]
 
 
-def _all_kept(keys: Sequence[str], store: Store | None) -> dict[str, Compiled] | None:
+def _all_stored(keys: Sequence[str], store: Store | None) -> dict[str, Compiled] | None:
     """What the store has under each key, or None if one is missing."""
     found: dict[str, Compiled] = {}
     for key in dict.fromkeys(keys):
@@ -205,7 +207,7 @@ def launcher(store: Store | None = None, accept: Callable[[bytes], None] | None 
 
 def _load(image: bytes) -> ctypes.CDLL:
     try:
-        with workplace.folder() as folder:
+        with temporary.folder() as folder:
             path = folder / "launcher.so"
             path.write_bytes(image)
             loaded = ctypes.CDLL(str(path))

@@ -126,16 +126,16 @@ def build_unit(source: str, store: Store | None = None) -> Artifact:
     return Artifact(_key(image), image, "", 1, 1, 0, False)
 
 
-def keep(artifact: Artifact, store: Store | None = None) -> Callable[[], None]:
+def keep_loaded(artifact: Artifact, store: Store | None = None) -> Callable[[], None]:
     """Keeps an artifact's image loaded between launches, until the returned function is called.
 
     Raises VerifyError if it cannot be loaded.
     """
-    held = contextlib.ExitStack()
-    if error := held.enter_context(_held(artifact.key, artifact.image, store)):
-        held.close()
+    stack = contextlib.ExitStack()
+    if error := stack.enter_context(_loaded(artifact.key, artifact.image, store)):
+        stack.close()
         raise VerifyError(f"The emulator stopped: {error}.")
-    return held.close
+    return stack.close
 
 
 def _key(image: bytes) -> str:
@@ -144,13 +144,13 @@ def _key(image: bytes) -> str:
 
 def _load(image: bytes) -> None:
     """Loads an image once, so that one that cannot be loaded never gets into a program."""
-    with _held(_key(image), image, None) as error:
+    with _loaded(_key(image), image, None) as error:
         if error:
             raise ToolchainError(f"What the host compiler built cannot be used: {error}.")
 
 
 @contextmanager
-def _held(key: str, image: bytes, store: Store | None) -> Iterator[str]:
+def _loaded(key: str, image: bytes, store: Store | None) -> Iterator[str]:
     """Keeps an image loaded; yields an error message, or ""."""
     emulator = library(store)
     error, holder = ctypes.create_string_buffer(_ERROR_BYTES), ctypes.c_void_p()
@@ -237,7 +237,7 @@ def _launch(
     barriers = ctypes.create_string_buffer(_ERROR_BYTES)
     counts = ctypes.create_string_buffer(_ERROR_BYTES)
     error = ctypes.create_string_buffer(_ERROR_BYTES)
-    with _held(artifact.key, artifact.image, store) as failed:
+    with _loaded(artifact.key, artifact.image, store) as failed:
         if not failed:
             library(store).fs_emulate_launch(
                 artifact.key.encode(),

@@ -58,11 +58,14 @@ def lower(
             f"This program runs on {exported.nr_devices} devices; the emulator takes programs of "
             "one device, so it is left to XLA."
         )
-    parameters, kept = len(module.host_program_shape.parameters), len(exported.module_kept_var_idx)
-    if parameters != kept:
+    parameters, expected = (
+        len(module.host_program_shape.parameters),
+        len(exported.module_kept_var_idx),
+    )
+    if parameters != expected:
         raise StitchError(
             f"The module of this program has {parameters} parameters where its signature has "
-            f"{kept} (tokens or hoisted constants), so the emulator leaves it to XLA."
+            f"{expected} (tokens or hoisted constants), so the emulator leaves it to XLA."
         )
     return Program(exported, hlo)
 

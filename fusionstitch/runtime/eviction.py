@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 #: Share of the limit that remains after an eviction, so that the next writes need no check.
-KEPT_SHARE = 0.9
+REMAINING_SHARE = 0.9
 #: Share of the limit that a process writes before it checks the size again.
 LOOK_SHARE = 1 / 32
 #: The lock file of the process that evicts.
@@ -71,7 +71,7 @@ def doomed(entries: Iterable[Entry], bound: int) -> list[Entry]:
     if left <= bound:
         return going
     for entry in whole:
-        if left <= KEPT_SHARE * bound:
+        if left <= REMAINING_SHARE * bound:
             break
         going.append(entry)
         left -= entry.bytes

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from fusionstitch.hlo.errors import FusionStitchError, ImportModuleError
-from fusionstitch.runtime import workplace
+from fusionstitch.runtime import temporary
 
 _SECONDS = 300.0
 #: Address space of the child: what JAX maps, plus this much per byte of the module.
@@ -30,7 +30,7 @@ def read(path: Path) -> bytes:
     Raises ImportModuleError for a malformed module. This includes one that crashes the child, takes
     more than five minutes, or more memory than its size explains.
     """
-    with workplace.folder() as folder:
+    with temporary.folder() as folder:
         output = folder / "module.pb"
         command = [sys.executable, "-m", __name__, str(path), str(output)]
         environment = {

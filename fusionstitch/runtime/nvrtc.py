@@ -88,13 +88,13 @@ def available() -> Verdict:
 
 
 #: NVRTC's version, once known to this process.
-_told: list[str] = []
+_found_version: list[str] = []
 
 
 def version() -> str:
     """NVRTC's version as "major.minor". Raises ToolchainError if NVRTC is missing."""
     found = ".".join(str(part) for part in _require().getVersion())
-    _told[:] = [found]
+    _found_version[:] = [found]
     return found
 
 
@@ -132,16 +132,16 @@ _BRINGS = (
     *("cupy", "cupy-cuda12x", "cupy-cuda13x"),
     *("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu13"),
 )
-_PLACES = ("CUDA_PATH", "CUDA_HOME", "LD_LIBRARY_PATH")
+_SEARCH_PATHS = ("CUDA_PATH", "CUDA_HOME", "LD_LIBRARY_PATH")
 
 
 def remembered(store: Store | None) -> str | None:
     """NVRTC's version as an earlier process found it with the installed packages, so that CuPy need
     not be loaded to look into the store. None if it is unknown."""
-    if _told:
-        return _told[-1]
-    kept = store.get(_origin()) if store is not None else None
-    return None if kept is None else kept.decode("ascii", "replace")
+    if _found_version:
+        return _found_version[-1]
+    stored = store.get(_origin()) if store is not None else None
+    return None if stored is None else stored.decode("ascii", "replace")
 
 
 def remember(store: Store | None) -> None:
@@ -154,7 +154,7 @@ def remember(store: Store | None) -> None:
 @functools.cache
 def _origin() -> str:
     """The key of the stored version."""
-    parts = [f"{name}={os.environ.get(name)}" for name in _PLACES]
+    parts = [f"{name}={os.environ.get(name)}" for name in _SEARCH_PATHS]
     for name in _BRINGS:
         try:
             parts.append(f"{name}={importlib.metadata.version(name)}")

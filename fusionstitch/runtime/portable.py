@@ -107,9 +107,9 @@ def _for_one_device(module: Any) -> None:
         if _FRONTEND in op.attributes:
             given = ir.DictAttr(op.attributes[_FRONTEND])
             named = (given[i] for i in range(len(given)))
-            kept = {one.name: one.attr for one in named if one.name != _SHARDING_RULE}
-            if len(kept) < len(given):
-                op.attributes[_FRONTEND] = ir.DictAttr.get(kept)
+            rest = {one.name: one.attr for one in named if one.name != _SHARDING_RULE}
+            if len(rest) < len(given):
+                op.attributes[_FRONTEND] = ir.DictAttr.get(rest)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
@@ -146,8 +146,8 @@ def _skip_copies(computation: Any) -> None:
     for instruction in computation.instructions:
         instruction.operand_ids[:] = [resolve(i) for i in instruction.operand_ids]
         # the CPU runs a module's ops in data order
-        kept = [i for i in instruction.control_predecessor_ids if i not in source]
-        instruction.control_predecessor_ids[:] = kept
+        rest = [i for i in instruction.control_predecessor_ids if i not in source]
+        instruction.control_predecessor_ids[:] = rest
     computation.root_id = resolve(computation.root_id)
     for index in reversed(range(len(computation.instructions))):
         if computation.instructions[index].id in source:

@@ -44,9 +44,9 @@ def held(work: Callable[[], T]) -> T | Failed:
 
 def _all(steps: Sequence[Callable[[], Any]]) -> None:
     """Takes every step, even if one raises."""
-    for place, step in enumerate(steps):
+    for number, step in enumerate(steps):
         try:
             step()
         except BaseException:
-            _all(steps[place + 1 :])
+            _all(steps[number + 1 :])
             raise

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from fusionstitch.hlo.errors import ToolchainError
-from fusionstitch.runtime import cpu, images, prebuilt, workplace
+from fusionstitch.runtime import cpu, images, prebuilt, temporary
 from fusionstitch.runtime.apart import check
 from fusionstitch.runtime.prebuilt import Launcher
 
@@ -136,7 +136,7 @@ def _waited(
 ) -> int:
     """The exit status. The command has its own session, so that its children can be killed with
     it."""
-    places = {} if folder is None else {"TMPDIR": str(folder)}
+    extra = {} if folder is None else {"TMPDIR": str(folder)}
     reads, writes = os.pipe()
     try:
         running = subprocess.Popen(
@@ -148,7 +148,7 @@ def _waited(
             umask=0o077,
             # its messages are parsed, so they must be English; leftover files are deleted with the
             # folder
-            env={**os.environ, "LC_ALL": "C", **places},
+            env={**os.environ, "LC_ALL": "C", **extra},
         )
         if (code := _ended(running, seconds)) is not None:
             return code
@@ -207,8 +207,8 @@ def compile_shared(
         version = _version(command)
         own = cpu.model() if cpu.is_named_by((*command, *all_flags)) else ""
         key = _key("host-", *content, version, *command, own)
-        if (kept := _kept(store, key, accept)) is not None:
-            return kept
+        if (stored := _stored(store, key, accept)) is not None:
+            return stored
         start = time.monotonic()
         image = build(source, command, all_flags, include)
         seconds = time.monotonic() - start
@@ -216,8 +216,8 @@ def compile_shared(
         if accept is not None:
             accept(image)
     except ToolchainError:
-        if (kept := _kept(store, _built_as(store, by_any), accept)) is not None:
-            return kept
+        if (stored := _stored(store, _built_as(store, by_any), accept)) is not None:
+            return stored
         raise
     if store is not None:
         store.put(key, image)
@@ -283,7 +283,7 @@ def _built_as(store: Store | None, by_any: str) -> str:
     return "" if found is None else found.decode("ascii", "replace")
 
 
-def _kept(store: Store | None, key: str, accept: Callable[[bytes], None] | None) -> bytes | None:
+def _stored(store: Store | None, key: str, accept: Callable[[bytes], None] | None) -> bytes | None:
     """The image under `key`, if it is usable."""
     image = store.get(key) if store is not None else None
     if image is None or not images.is_whole(image):
@@ -299,7 +299,7 @@ def _kept(store: Store | None, key: str, accept: Callable[[bytes], None] | None)
 def _compiled(
     source: str, command: Sequence[str], flags: Sequence[str], include: Sequence[Path]
 ) -> bytes:
-    with workplace.folder() as folder:
+    with temporary.folder() as folder:
         path, output = folder / "source.cc", folder / "image.so"
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -333,12 +333,12 @@ _INCOMPLETE = (
 )
 
 
-def _complaint(compiler: str, said: str, place: Path) -> ToolchainError:
+def _complaint(compiler: str, said: str, folder: Path) -> ToolchainError:
     """An error that says why a compiler failed, and what to do."""
     shown = "\n".join(said.splitlines()[:_SHOWN_LINES])
     for words, lacking in _EXHAUSTED.items():
         if words in said:
-            cure = f"Set TMPDIR, now {place}, to a folder with room. " * (lacking != "memory")
+            cure = f"Set TMPDIR, now {folder}, to a folder with room. " * (lacking != "memory")
             return ToolchainError(
                 f"The host compiler {compiler} ran out of {lacking}. {cure}It said:\n{shown}"
             )

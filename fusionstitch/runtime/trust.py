@@ -40,17 +40,17 @@ def folder(path: Path) -> Verdict:
             way = way[:-1] or way
             continue
         above, closed = (Path("/"), False) if part == "/" else way[-1]
-        place = above / part
-        facts = place.lstat()
+        here = above / part
+        facts = here.lstat()
         if not _mine(facts) and facts.st_uid != 0:
-            return forbid(f"{place} belongs to another user.")
+            return forbid(f"{here} belongs to another user.")
         if stat.S_ISLNK(facts.st_mode):
-            left += reversed(Path(os.readlink(place)).parts)
+            left += reversed(Path(os.readlink(here)).parts)
             continue
         if facts.st_mode & _OTHERS_WRITE and not (closed or facts.st_mode & stat.S_ISVTX):
-            return forbid(_WRITABLE.format(place))
+            return forbid(_WRITABLE.format(here))
         closed = closed or (_mine(facts) and not facts.st_mode & _OTHERS_ENTER)
-        way = [(place, closed)] if part == "/" else [*way, (place, closed)]
+        way = [(here, closed)] if part == "/" else [*way, (here, closed)]
     else:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     found, _ = way[-1]
@@ -62,18 +62,18 @@ def folder(path: Path) -> Verdict:
 
 def make(path: Path) -> None:
     """Makes the folder and missing parents with mode 0700, whatever the umask."""
-    for place in (*reversed(path.parents), path):
-        if not place.exists():
+    for here in (*reversed(path.parents), path):
+        if not here.exists():
             with contextlib.suppress(FileExistsError):
-                place.mkdir(mode=_PRIVATE)
-                open_to_its_owner(place)
+                here.mkdir(mode=_PRIVATE)
+                open_to_its_owner(here)
     if not path.is_dir():
         raise NotADirectoryError(f"{path} is no folder")
 
 
-def open_to_its_owner(place: Path) -> None:
+def open_to_its_owner(here: Path) -> None:
     """Restores the mode of a new folder if the umask removed bits, without following a link."""
-    handle = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = os.open(here, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         facts = os.fstat(handle)
         if _mine(facts) and facts.st_mode & _PRIVATE != _PRIVATE:
@@ -83,11 +83,11 @@ def open_to_its_owner(place: Path) -> None:
 
 
 @contextlib.contextmanager
-def opened(place: Path | str, above: int | None = None) -> Iterator[int]:
+def opened(here: Path | str, above: int | None = None) -> Iterator[int]:
     """A folder's handle for `dir_fd`; the folder must not be a link. `above` is the handle of its
     parent. Raises OSError."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(place, flags, dir_fd=above)
+    handle = os.open(here, flags, dir_fd=above)
     try:
         yield handle
     finally:

@@ -123,7 +123,7 @@ def known(key: str) -> Outcome | None:
     return found
 
 
-def keep(key: str, outcome: Outcome) -> None:
+def remember(key: str, outcome: Outcome) -> None:
     """Stores an outcome; for later processes as well if there was a trial."""
     _known[key] = outcome
     if outcome.serves != DIRECT:

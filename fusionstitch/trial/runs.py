@@ -63,10 +63,10 @@ class Runs:
 
     def _free_bytes(self) -> int | None:
         """The free bytes of the fullest device; None if no device reports them."""
-        told = [
+        reporting = [
             stats for one in self.devices if "bytes_limit" in (stats := one.memory_stats() or {})
         ]
-        left = (stats["bytes_limit"] - stats.get("bytes_in_use", 0) for stats in told)
+        left = (stats["bytes_limit"] - stats.get("bytes_in_use", 0) for stats in reporting)
         return min(left, default=None)
 
 

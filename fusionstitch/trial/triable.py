@@ -39,11 +39,11 @@ def here(arguments: Any) -> bool:
     the host although there is a GPU, or run under another default device."""
     import jax
 
-    asked: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
-    arrays = [one for one in arrays_of(arguments) if one.committed or not asked]
+    default: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
+    arrays = [one for one in arrays_of(arguments) if one.committed or not default]
     found = {device.platform for one in arrays for device in one.devices()}
-    if asked and not found:
-        found = {asked if isinstance(asked, str) else asked.platform}
+    if default and not found:
+        found = {default if isinstance(default, str) else default.platform}
     return not found or jax.default_backend() in found
 
 

@@ -102,7 +102,7 @@ class Trial:
         heard: list[Times] = []
         program = ""
         for kind in ATTEMPTS:
-            found, times = self._tried(kind, baseline, each_s, most_s)
+            found, times = self._attempted(kind, baseline, each_s, most_s)
             program = program or found.program
             if times is None:
                 return Outcome(XLA, NOTHING, (), program, alone_us)
@@ -116,7 +116,7 @@ class Trial:
                 break
         return Outcome.of(XLA, tuple(heard), program, alone_us)
 
-    def _tried(
+    def _attempted(
         self, kind: str, baseline: Baseline, each_s: float, most_s: float
     ) -> tuple[Attempt, Times | None]:
         """An attempt, with its times and XLA's if anything is stitched in it."""

@@ -133,7 +133,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
         end = start
         while end < len(order) and values[order[end]] == values[order[start]]:
             end += 1
-        for place in order[start:end]:
-            ranks[place] = (start + end - 1) / 2
+        for index in order[start:end]:
+            ranks[index] = (start + end - 1) / 2
         start = end
     return ranks

@@ -111,7 +111,7 @@ def to_json(device: str, entries: Iterable[Entry]) -> str:
     return head + "\n" + ",\n".join(lines) + "\n]}\n"
 
 
-def from_json(text: str, place: str) -> tuple[str, tuple[Entry, ...]]:
+def from_json(text: str, path: str) -> tuple[str, tuple[Entry, ...]]:
     """(device, entries) of a file of results; `path` names it in errors.
 
     Raises OptionError for an invalid text.
@@ -120,7 +120,7 @@ def from_json(text: str, place: str) -> tuple[str, tuple[Entry, ...]]:
         data = json.loads(text)
         if data["format"] != FORMAT:
             raise OptionError(
-                f"{place} has format {data['format']}, this version reads {FORMAT}: export the "
+                f"{path} has format {data['format']}, this version reads {FORMAT}: export the "
                 "results again with this version."
             )
         entries = [
@@ -132,7 +132,7 @@ def from_json(text: str, place: str) -> tuple[str, tuple[Entry, ...]]:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise OptionError(
-            f"{place} holds no tuned results ({type(error).__name__}: {error}). Write one with "
+            f"{path} holds no tuned results ({type(error).__name__}: {error}). Write one with "
             "`fusionstitch tune --export FILE`."
         ) from None
 

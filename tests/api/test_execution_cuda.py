@@ -1,4 +1,4 @@
-"""Execution inside XLA without a GPU: the pass is called by hand, NVRTC compiles kernels."""
+"""Execution inside XLA without a GPU: the test calls the pass, and NVRTC compiles kernels."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_errors_that_nobody_collects_do_not_pile_up() -> None:
         deferred.deliver(execution.marked_function)
 
 
-def test_errors_of_functions_that_are_gone_are_told_as_warnings() -> None:
+def test_errors_of_functions_that_are_gone_become_warnings() -> None:
     def brief(x: jax.Array) -> jax.Array:
         return x + 1.0
 

@@ -195,7 +195,7 @@ def test_errors_and_warnings_are_those_of_jax_jit(name: str, jit: Jit) -> None:
 
 
 @pytest.mark.parametrize("stage", ["lower", "trace"])
-def test_a_reference_freed_twice_is_told_of_by_stages_too(jit: Jit, stage: str) -> None:
+def test_a_reference_freed_twice_is_reported_by_stages_too(jit: Jit, stage: str) -> None:
     def fun(x: jax.Array) -> None:
         ref = jax.new_ref(mixed(x))
         jax.free_ref(ref)
@@ -276,7 +276,7 @@ def test_one_warning_per_function(emulated: Jit) -> None:
     assert [w.category for w in seen] == [FusionStitchWarning] * 2
 
 
-def test_reasons_that_the_pass_leaves_are_told_once_per_function(marked: Jit) -> None:
+def test_deferred_warnings_are_issued_once_per_function(marked: Jit) -> None:
     jitted = marked(mixed)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

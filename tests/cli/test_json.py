@@ -1,4 +1,4 @@
-"""What the texts of `report` and `explain` say is in the JSON too."""
+"""Everything in the texts of `report` and `explain` is also in the JSON."""
 
 from __future__ import annotations
 

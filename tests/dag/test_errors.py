@@ -1,4 +1,4 @@
-"""What is refused, and what fails on the device: each says which kernel and which line."""
+"""What is rejected, and what fails on the device: each error names the kernel and the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays, arguments and moments that are unusual."""
+"""Unusual arrays, arguments and moments."""
 
 from __future__ import annotations
 

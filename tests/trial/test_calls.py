@@ -1,4 +1,5 @@
-"""A trial when a function is called: who serves, how often the user's code runs, what is kept."""
+"""The trial when a function is called: what serves, how often the user's code runs, what is
+stored."""
 
 from __future__ import annotations
 
@@ -171,7 +172,9 @@ def test_what_fails_leaves_other_wrappers_as_they_are(stage: Stage) -> None:
     assert (kinds(jitted), kinds(other)) == ({"xla"}, {"c0"})
 
 
-def test_a_later_process_takes_what_is_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_process_uses_stored_outcomes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for us, kind in ((5.0, "c0"), (20.0, "xla")):
         stage.us = {"xla": 10.0, "c0": us}
         fun: Callable[[jax.Array], jax.Array] = lambda x, us=us: mixed(x) * us  # noqa: E731
@@ -214,11 +217,11 @@ def _nothing() -> Any:
 def test_programs_with_effects_run_once_a_call(stage: Stage) -> None:
     seen: list[float] = []
 
-    def told(x: jax.Array) -> jax.Array:
+    def with_callback(x: jax.Array) -> jax.Array:
         jax.debug.callback(lambda s: seen.append(float(s)), x.sum())
         return mixed(x)
 
-    jitted = fs.jit(told, options=options())
+    jitted = fs.jit(with_callback, options=options())
     for _ in range(3):
         jax.block_until_ready(jitted(X))
     jax.effects_barrier()
@@ -228,17 +231,17 @@ def test_programs_with_effects_run_once_a_call(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("us", "kind"), [(5.0, "c0"), (20.0, "xla")])
-def test_programs_with_effects_take_turns_on_real_calls_if_that_is_asked_for(
+def test_programs_with_effects_alternate_on_real_calls_if_asked_for(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, us: float, kind: str
 ) -> None:
     seen: list[float] = []
     stage.us = {"xla": 10.0, "c0": us}
 
-    def told(x: jax.Array) -> jax.Array:
+    def with_callback(x: jax.Array) -> jax.Array:
         jax.debug.callback(lambda s: seen.append(float(s)), x.sum())
         return mixed(x)
 
-    jitted = fs.jit(told, options=options(trial="calls"))
+    jitted = fs.jit(with_callback, options=options(trial="calls"))
     monkeypatch.setattr(alternation, "time", Ticking(stage))
     for number in range(2 * alternation.CALLS + 3):
         assert (jitted(X) == jax.jit(mixed)(X)).all()
@@ -249,12 +252,12 @@ def test_programs_with_effects_take_turns_on_real_calls_if_that_is_asked_for(
     assert jitted(X).shape == X.shape
 
 
-def test_a_call_inside_of_another_program_takes_no_turn(stage: Stage) -> None:
-    def told(x: jax.Array) -> jax.Array:
+def test_a_call_inside_another_program_does_not_count(stage: Stage) -> None:
+    def with_callback(x: jax.Array) -> jax.Array:
         jax.debug.callback(lambda s: None, x.sum())
         return mixed(x)
 
-    jitted = fs.jit(told, options=options(trial="calls"))
+    jitted = fs.jit(with_callback, options=options(trial="calls"))
     jitted(X)
     [taking] = jitted._fusionstitch.execution.served._alternations.values()
     taken = str(taking._taken)
@@ -263,15 +266,15 @@ def test_a_call_inside_of_another_program_takes_no_turn(stage: Stage) -> None:
     assert str(taking._taken) == taken
 
 
-def test_turns_are_left_to_xla_where_the_stitched_program_cannot_be_compiled(stage: Stage) -> None:
+def test_xla_serves_where_the_alternating_stitched_program_cannot_be_compiled(stage: Stage) -> None:
     seen: list[float] = []
 
-    def told(x: jax.Array) -> jax.Array:
+    def with_callback(x: jax.Array) -> jax.Array:
         jax.debug.callback(lambda s: seen.append(float(s)), x.sum())
         return mixed(x)
 
     stage.broken = "c0"
-    jitted = fs.jit(told, options=options(trial="calls"))
+    jitted = fs.jit(with_callback, options=options(trial="calls"))
     with pytest.warns(FusionStitchWarning, match="XLA refused the stitched program: INTERNAL"):
         found = jitted(X)
     assert (found == jax.jit(mixed)(X)).all()

@@ -179,7 +179,7 @@ class _Source:
                     f"It said:\n{error.said or error}",
                     said=error.said,
                 ) from None
-            weakref.finalize(self, emulate.keep(self._built))
+            weakref.finalize(self, emulate.keep_loaded(self._built))
         return self._built
 
 
@@ -222,7 +222,7 @@ class _Emitted:
     def __init__(self, machine: Machine, kernel: Kernel) -> None:
         self._machine = machine
         [self._artifact] = emulate.build([kernel])
-        weakref.finalize(self, emulate.keep(self._artifact))
+        weakref.finalize(self, emulate.keep_loaded(self._artifact))
 
     def __call__(
         self, sizes: Sizes, arguments: Sequence[Any], stream: Stream, work: object

@@ -46,13 +46,13 @@ def _handed_on(graph: Graph, user: Op, index: Op) -> list[tuple[Graph, Op]]:
     loops = [one for one in graph.users[user.id] if one.opcode == "while"]
     if user.opcode != "tuple" or not loops:
         return []
-    places = [number for number, one in enumerate(user.operands) if one is index]
+    positions = [number for number, one in enumerate(user.operands) if one is index]
     return [
         (called, read)
         for loop in loops
         for called in loop.called
         for read in called.users[called.parameters[0].id]
-        if read.opcode == "get-tuple-element" and read.attrs["index"] in places
+        if read.opcode == "get-tuple-element" and read.attrs["index"] in positions
     ]
 
 
