@@ -135,7 +135,7 @@ class Jitted:
         return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        # copying wraps the function anew: what JAX compiled cannot be copied
+        # copying wraps the function again: what JAX compiled cannot be copied
         own = self._fusionstitch
         return _again, (own.fun, own.options, own.keywords)
 

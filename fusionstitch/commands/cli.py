@@ -78,7 +78,7 @@ def _count(text: str) -> int:
 
 def _seconds(text: str) -> float:
     if not 0 < (seconds := float(text)) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no time to work in")
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
     return seconds
 
 

@@ -40,11 +40,11 @@ Facts = dict[str, KernelFacts | Verdict]
 class GraphPlanner:
     """Plans one graph: `plan` is the best plan, at first by the scores alone.
 
-    Candidates are either the plan of the graph, for which code generation is asked about each
-    pattern, or that of the graph with recomputed copies of ops between dots, if the copies pay.
-    `tuned` are known schedules, `measure` returns known times, and `truth` says how long XLA takes
-    for the graph's program. The kernels of chosen patterns are left in `drafts`, as far as they
-    were made.
+    There are two candidates. One is the plan of the graph, for which code generation is asked about
+    each pattern. The other is that of the graph with recomputed copies of ops between dots, if the
+    copies pay. `tuned` are known schedules, `measure` returns known times, and `truth` says how
+    long XLA takes for the graph's program. The kernels of chosen patterns are left in `drafts`, as
+    far as they were made.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ def plan_graphs(
     module: Module, planner: Callable[[Graph, bool], GraphPlanner]
 ) -> dict[Graph, GraphPlanner]:
     """The graphs that run as kernels of their own, and the planner of each; graphs equal but for
-    names share one. `planner` is told whether the graph runs in a loop."""
+    names share one. `planner` is passed whether the graph runs in a loop."""
     known: dict[tuple[str, bool], GraphPlanner] = {}
     planned: dict[Graph, GraphPlanner] = {}
     repeated = _repeated(module)

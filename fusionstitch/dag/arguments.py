@@ -78,7 +78,8 @@ class Arguments:
                 raise ValueError("the value would change")
         except (TypeError, ValueError, OverflowError) as error:
             raise LaunchError(
-                f"{self._name}: {parameter.name} is {parameter}, and {value!r} is none: {error}."
+                f"{self._name}: {parameter.name} is {parameter}, and {value!r} does not fit: "
+                f"{error}."
             ) from None
         return made
 

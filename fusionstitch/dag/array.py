@@ -92,7 +92,7 @@ class Array:
     def item(self) -> Any:
         """The only element, as a Python number. Raises ValueError if there are more."""
         if self.size != 1:
-            raise ValueError(f"An array of {self.size} elements is no number.")
+            raise ValueError(f"An array of {self.size} elements is not a number.")
         return self[...].item()
 
     def __float__(self) -> float:

@@ -92,7 +92,7 @@ def _size(kernel: UserKernel, which: str, given: Size) -> tuple[int, ...]:
         isinstance(size, int | np.integer) and size >= 1 for size in sizes
     ):
         raise LaunchError(
-            f"{kernel.name}: {given!r} is no size of a {which}. It is a positive int, or a tuple "
-            "of up to three."
+            f"{kernel.name}: {given!r} is not a valid size of a {which}. It must be a positive "
+            "int, or a tuple of up to three."
         )
     return tuple(int(size) for size in sizes)

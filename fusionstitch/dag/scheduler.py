@@ -268,9 +268,9 @@ class Scheduler:
         self._engine.collect()
         shape = tuple(int(n) for n in shape)
         if any(n < 0 for n in shape):
-            raise ArrayError(f"{shape} is no shape: sizes are not negative.")
+            raise ArrayError(f"{shape} is not a shape: sizes cannot be negative.")
         if dtype.hasobject or dtype.kind in _NO_NUMBERS:
-            raise ArrayError(f"An array is one of numbers, and this would be one of {dtype}.")
+            raise ArrayError(f"The elements of an array must be numbers, not {dtype}.")
         return Array(self._access, Storage(shape, dtype, self._label(name)))
 
     def _adopted(self, value: Any, name: str | None, copy: bool) -> Array:

@@ -83,11 +83,11 @@ def _parameter(part: str, position: int, text: str) -> Parameter:
             return Parameter(name, False, True, *TYPES[words[0]])
         if words[0] in DIRECTIONS:
             raise refuse(f"{words[0]!r} is for arrays, and there is no `pointer`")
-        raise refuse(f"{' '.join(words)!r} is no type")
+        raise refuse(f"{' '.join(words)!r} is not a type")
     before, after = words[: words.index("pointer")], words[words.index("pointer") + 1 :]
     if len(before) > 1 or (before and before[0] not in DIRECTIONS):
-        raise refuse(f"{' '.join(before)!r} is no direction")
+        raise refuse(f"{' '.join(before)!r} is not a direction")
     if len(after) > 1 or (after and after[0] not in TYPES):
-        raise refuse(f"{' '.join(after)!r} is no type")
+        raise refuse(f"{' '.join(after)!r} is not a type")
     scalar, c_type = TYPES[after[0]] if after else (None, "void")
     return Parameter(name, True, bool(before) and DIRECTIONS[before[0]], scalar, c_type)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: The reason if a trial would wait for itself.
-BUSY = "A program that calls back is on trial, and this one may be part of it."
+BUSY = "The program on trial has host callbacks, and this one may be called by them."
 #: The reason if XLA's executable fails during a trial, for example without memory for runs in a
 #: row.
-CUT_SHORT = "It could not be run as often as a trial runs it."
+CUT_SHORT = "It failed during its trial, which runs it many times."
 #: Above this many characters of compiled text, only the span of the program is known, not its
 #: kernels: reading the text would take seconds.
 MOST_TEXT = 300_000

@@ -1,8 +1,8 @@
 """`fusionstitch calibrate`: measures the present GPU into a device profile.
 
-It measures the copy curve (paper Figure 4), DRAM and L2 rates, launches inside and outside a CUDA
-graph (the paper's phi), the grid barrier, the threads needed to draw the bandwidth, and arithmetic
-rates. Limits come from the driver. Thresholds follow by the rules in
+It measures the copy curve (paper Figure 4), DRAM and L2 rates, and launches inside and outside a
+CUDA graph (the paper's phi). It also measures the grid barrier, the threads needed to draw the
+bandwidth, and arithmetic rates. Limits come from the driver. Thresholds follow by the rules in
 `fusionstitch.costmodel.devices.Device`.
 """
 

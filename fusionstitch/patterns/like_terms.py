@@ -4,9 +4,9 @@
     reduce(a) + reduce(b) + ...    ->    reduce(concatenate(a, b, ...))
     pad(a) + pad(b) + ...          ->    concatenate(a, b, ...)
 
-The gradient of a weight is such a sum of dots, that of a bias a sum of reductions, and that of an
-array that was split into parts a sum of pads. XLA keeps the terms separate: it writes and reads a
-whole result per step, and computes every pad for every element.
+The gradient of a weight is such a sum of dots, and that of a bias a sum of reductions. If an array
+was split into parts, its gradient is a sum of pads. XLA keeps the terms separate: it writes and
+reads a whole result per step, and computes every pad for every element.
 """
 
 from __future__ import annotations

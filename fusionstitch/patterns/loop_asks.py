@@ -61,7 +61,7 @@ def flat_loop(graph: Graph, loop: Op, settings: Settings, unread: Collection[Op]
     ops = [op for op in pattern.ops if op not in unread]
     outputs = [op for op in pattern.outputs if op not in unread]
     if not outputs:
-        raise CodegenError("The loop gives nothing else.")
+        raise CodegenError("The loop has no other results.")
     flat = flatten(region("loop", ops, pattern.inputs, outputs))
     return replace(flat, graph=rewritten(flat.graph, settings, None, NOBODY))
 

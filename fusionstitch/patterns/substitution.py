@@ -108,7 +108,7 @@ def intervals(graph: Graph, fusible: int, parts: int, order: str) -> list[int]:
     """Algorithm 1: the fusible ops between one partition op and the next, START before the first.
 
     Every result is convex: an op on a path between two ops of one interval lies between them in
-    the order, and it is no partition op, because those raise the count.
+    the order, and it is not a partition op, because those raise the count.
     """
     found: dict[int, int] = {}
     levels = levels_of(graph, parts, order)
@@ -119,7 +119,7 @@ def intervals(graph: Graph, fusible: int, parts: int, order: str) -> list[int]:
 
 def substitution(graph: Graph, fusible: int) -> Iterator[tuple[int, str]]:
     """All patterns of the multi-step heuristic as (bitset, rule): the intervals of every step and
-    order, and their connected parts, since packing independent parts is a choice of its own."""
+    order, and their connected parts, since packing independent parts is a separate choice."""
     for step, parts in partition_steps(graph, fusible):
         for order in ORDERS:
             for interval in intervals(graph, fusible, parts, order):

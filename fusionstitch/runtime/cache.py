@@ -72,7 +72,7 @@ def _complain(folder: Path, what: str) -> None:
     logger.log(logging.DEBUG if known else logging.WARNING, "%s", what)
 
 
-_IN_MEMORY = "What is compiled and measured from now on is kept in memory only."
+_IN_MEMORY = "From now on, kernels and measurements are stored in memory only."
 
 
 class Store:
@@ -172,7 +172,7 @@ class Store:
                         os.unlink(path.name, dir_fd=folder)
                         gone += 1
         if gone:
-            logger.info("%s was full: %d entries went", self.folder, gone)
+            logger.info("%s was full: %d entries were deleted", self.folder, gone)
         return gone
 
     def _entries(self) -> Iterator[eviction.Entry]:

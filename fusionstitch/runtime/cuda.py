@@ -94,7 +94,7 @@ def build_each(
         except Exception as error:  # a broken CUDA install may raise anything
             return ToolchainError(f"NVRTC failed ({type(error).__name__}: {error}).")
         if not images.is_whole(made.image):
-            return ToolchainError(f"NVRTC gave {len(made.image)} bytes that are no cubin.")
+            return ToolchainError(f"NVRTC returned {len(made.image)} bytes that are not a cubin.")
         if store is not None:
             store.put(key, _pack(made))
             store.put(f"by-any-{known}", key.encode())

@@ -40,10 +40,8 @@ class Launcher:
 
     @property
     def image(self) -> Path:
-        """The bytes of a launcher that was compiled for this environment; None if there is none.
-
-        It is trusted like the Python files next to it.
-        """
+        """The compiled file; next to it are the hashes of what it was compiled from, and of
+        itself."""
         return FOLDER / f"{self.name}.so"
 
     @property
@@ -82,9 +80,9 @@ LAUNCHERS = (CUDA, CPU)
 
 
 def image(launcher: Launcher, ffi: Path) -> bytes | None:
-    """The bytes of a launcher that was compiled for what is here; None where there is none such.
+    """The bytes of a launcher that was compiled for this environment; None if there is none.
 
-    It is trusted as the Python files beside it are.
+    It is trusted like the Python files next to it.
     """
     try:
         key, _, digest = launcher.seal.read_text("ascii").strip().partition(" ")

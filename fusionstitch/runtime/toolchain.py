@@ -69,8 +69,8 @@ def compiler() -> tuple[str, ...]:
         wanted = shlex.split(os.environ.get("CXX", ""))
     except ValueError as error:
         raise ToolchainError(
-            f"The environment variable CXX={os.environ['CXX']!r} is no command ({error}). Correct "
-            "CXX, or unset it to use the system's compiler."
+            f"The environment variable CXX={os.environ['CXX']!r} is not a command ({error}). "
+            "Correct CXX, or unset it to use the system's compiler."
         ) from None
     for command in [wanted] if wanted else [[name] for name in COMPILERS]:
         path = shutil.which(command[0])
@@ -267,8 +267,8 @@ def build(
         ) from None
     if not images.is_whole(image):
         raise ToolchainError(
-            f"The host compiler {command[0]} wrote {len(image)} bytes that are no shared object. "
-            f"{_ANOTHER}"
+            f"The host compiler {command[0]} wrote {len(image)} bytes that are not a shared "
+            f"object. {_ANOTHER}"
         )
     return image
 

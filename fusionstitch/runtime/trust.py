@@ -68,7 +68,7 @@ def make(path: Path) -> None:
                 here.mkdir(mode=_PRIVATE)
                 open_to_its_owner(here)
     if not path.is_dir():
-        raise NotADirectoryError(f"{path} is no folder")
+        raise NotADirectoryError(f"{path} is not a folder")
 
 
 def open_to_its_owner(here: Path) -> None:

@@ -24,7 +24,7 @@ def fewer(lost: Stitched, judge: Callable[[], Stitched] | None) -> Stitched | No
     if judge is not None:
         judged = apart(judge)
         if isinstance(judged, Failed):
-            logger.info("the patterns of %s are not measured: %s", lost.name, reason(judged.error))
+            logger.info("the patterns of %s were not measured: %s", lost.name, reason(judged.error))
         elif _patterns(judged) != _patterns(lost):
             return judged if judged.stitches else None
         else:

@@ -73,7 +73,7 @@ class Outcome:
         """Raises ValueError, KeyError or TypeError for invalid data."""
         fields: dict[str, Any] = json.loads(data)
         if fields["serves"] not in (XLA, *ATTEMPTS):
-            raise ValueError(f"nobody is called {fields['serves']!r}")
+            raise ValueError(f"unknown executable {fields['serves']!r}")
         times = tuple(Times.from_dict(one) for one in fields["times"])
         us = fields["program_us"]
         return cls(

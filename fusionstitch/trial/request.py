@@ -24,7 +24,7 @@ class TrialRequest:
         truth: returns the time of XLA's executable, once measured
         judge: remakes the program from the patterns that win when measured, if that was put off;
             None once it is done
-        instead: what an attempt compiles instead of planning anew
+        instead: what an attempt compiles instead of planning again
     """
 
     token: str

@@ -26,7 +26,7 @@ def in_this_process(options: Options, device: Device) -> Verdict:
     if options.trial == "off":
         return forbid("Options.trial is 'off'.")
     if options.scorer not in SCORERS:
-        return forbid(f"The scorer {options.scorer!r} decides alone.")
+        return forbid(f"The scorer {options.scorer!r} uses no trial.")
     if device != builders.profile(options.replace(device=None)):
         return forbid("It is planned for another GPU than the one in use.")
     if jax.process_count() > 1:
@@ -61,9 +61,9 @@ def now() -> Verdict:
     import jax
 
     if any(getattr(jax.config, name, False) for name in _CHECKS):
-        return forbid("JAX checks what each run takes and gives.")
+        return forbid("A JAX setting checks the arguments and results of every run.")
     if jax.profiler.TraceAnnotation.is_enabled():
-        return forbid("A profiler records, under which XLA records no CUDA graphs.")
+        return forbid("A profiler is recording, and then XLA uses no CUDA graphs.")
     return allow()
 
 

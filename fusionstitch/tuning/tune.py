@@ -39,8 +39,8 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
     stitched = jitted.lower(*args, **kwargs).compile().stitched
     if stitched is None or not stitched.given:
         raise MeasureError(
-            "The compiled program says nothing of how it was planned, so there is nothing to "
-            "tune: clear JAX's persistent compilation cache and run it again."
+            "The compiled program has no plan, so there is nothing to tune: clear JAX's "
+            "persistent compilation cache and run it again."
         )
     database = Database()
     try:
