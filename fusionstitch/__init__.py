@@ -1,4 +1,4 @@
-"""FusionStitching for JAX: a jit look-alike that stitches memory-bound ops into single kernels."""
+"""FusionStitching for JAX: a jax.jit that stitches memory-bound ops into single kernels."""
 
 import importlib
 from types import ModuleType

@@ -87,7 +87,7 @@ def _versions() -> Iterator[Line]:
         version = _version(package)
         try:
             importlib.import_module(module)
-        except Exception as error:  # a broken installation raises what it likes
+        except Exception as error:  # a broken installation may raise anything
             missing = isinstance(error, ModuleNotFoundError) and error.name == module
             why = f"missing: pip install {package}" if missing else f"broken: {_why(error)}"
             yield Line(package, why if missing else f"{version}, {why}", wrong=True)
@@ -239,5 +239,5 @@ def _checked(name: str, what: Callable[[], str], needed: bool = True) -> Line:
     """A line with the result of `what`, or with its error, which is wrong if it is `needed`."""
     try:
         return Line(name, what())
-    except Exception as error:  # a broken installation raises what it likes
+    except Exception as error:  # a broken installation may raise anything
         return Line(name, _why(error), wrong=needed)

@@ -166,7 +166,9 @@ class Emulated:
         else:
             lower = partial(_exported, flat, values)
         result, run = self.stitch(flat, values, lower, jaxpr)
-        if not _is_of_arrays(jaxpr):  # JAX before 0.12 lowers no jit in a jit that returns a token
+        if not _is_of_arrays(
+            jaxpr
+        ):  # JAX before 0.12 does not lower a jit in a jit that returns a token
             return function(*values)
         content = hashlib.sha256(
             result.module + repr([(*f.ops, f.reason) for f in result.fallbacks]).encode()

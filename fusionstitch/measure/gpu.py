@@ -104,7 +104,7 @@ class GpuMeter:
             with cupy.cuda.Device(self.ordinal):
                 launch, module = replay.launcher(artifact, pointers)
                 time = replay.graph_us(launch, len(pointers), rounds, self.ordinal)
-                del module  # it had to outlive the launches
+                del module  # it must outlive the launches
             return time
 
         return self._measured(run)
@@ -206,7 +206,7 @@ class GpuMeter:
                 cupy.cuda.Device(self.ordinal).synchronize()
 
             events = activity.recorded(launches, self.ordinal)
-            del module  # it had to outlive the launches
+            del module  # it must outlive the launches
         return period, statistics.median([us for _, us in events] or [period])
 
     def _warm(self) -> None:

@@ -180,5 +180,5 @@ def _marked(
 
         mark()
         events = activity.recorded(lambda: calls(mark), meter.ordinal)
-        del module  # it had to outlive the launches
+        del module  # it must outlive the launches
     return events

@@ -68,8 +68,8 @@ def apart(work: Callable[[], T]) -> T | Failed:
         return caught(work)
     job = _Job(work)
     try:
-        # no daemon: a process that ends waits for the next check, or the thread would be cut off
-        # inside a library
+        # not a daemon: a process that exits waits for the next check; otherwise the thread would be
+        # cut off inside a library
         if not start(threading.Thread(target=job.run, name="fusionstitch"), _STACK_BYTES):
             return caught(work)
         while not job.done.acquire(timeout=_WAIT_SECONDS):

@@ -41,8 +41,9 @@ _ORDERS: tuple[Order, ...] = ("forward", "reversed", "random", "delayed")
 #: A thread has a stack of 64 KiB; larger local arrays are rejected here, where that is free.
 _FRAME_BYTES = 48 << 10
 
-#: -O1: -O2 takes the compiler longer than it saves a kernel that runs a few times. Contraction
-#: would make results depend on the host; kernels reinterpret memory through other types.
+#: -O1: with -O2 compiling takes longer than it saves for a kernel that runs a few times.
+#: Contraction would make results depend on the host. Kernels reinterpret memory through other
+#: types.
 KERNEL_FLAGS = (
     "-O1",
     "-DFUSIONSTITCH_EMULATE",
