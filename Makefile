@@ -89,7 +89,7 @@ pages: $(STAMP) ## write README.md's tables, docs/benchmarks.md, docs/paper.md a
 	$(BIN)/python -m benchmarks.paper $(RESULTS) $(LADDER) > docs/paper.md
 	$(BIN)/python -m benchmarks.plots $(RESULTS)
 
-figures: $(STAMP) ## draw the figures of docs/how and write its tables, from the plans of today
+figures: $(STAMP) ## draw the figures and write the tables of docs/how and docs/architecture.md, from the plans of today
 	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.figures
 
 fuzz: $(STAMP) ## GRAPHS grown graphs a test, and the other property tests with many more examples

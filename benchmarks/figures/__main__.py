@@ -1,15 +1,30 @@
-"""Draws the figures of docs/how and writes its tables: python -m benchmarks.figures."""
+"""Draws figures and writes tables: those of docs/how and docs/architecture.md.
+
+Run it by `python -m benchmarks.figures`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.figures import axes, dag, flow, loops, planning, scopes, sharing, tables, trial
+from benchmarks.figures import (
+    axes,
+    dag,
+    flow,
+    loops,
+    one_pattern,
+    planning,
+    scopes,
+    sharing,
+    tables,
+    trial,
+)
 from benchmarks.figures.cases import ROOT
 from benchmarks.figures.picture import Picture
 
 FIGURES: Mapping[str, Callable[[], Picture]] = {
+    "one-pattern.svg": one_pattern.draw,
     "how-flow.svg": flow.draw,
     "how-scopes.svg": scopes.draw,
     "how-axes.svg": axes.draw,
@@ -22,10 +37,15 @@ FIGURES: Mapping[str, Callable[[], Picture]] = {
 }
 
 
+def pages(docs: Path) -> list[Path]:
+    """The pages that show them."""
+    return [docs / "architecture.md", *sorted((docs / "how").glob("*.md"))]
+
+
 def main(docs: Path) -> None:
     for name, draw in FIGURES.items():
         (docs / "figures" / name).write_text(draw().svg(), "utf-8")
-    for page in sorted((docs / "how").glob("*.md")):
+    for page in pages(docs):
         page.write_text(tables.filled(page.read_text("utf-8")), "utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/how, as Markdown."""
+"""The tables of docs/how and docs/architecture.md, as Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks.figures import loops, planning, sharing
+from benchmarks.figures import loops, one_pattern, planning, sharing
 from benchmarks.figures.cases import case, planner
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.costmodel import devices
@@ -26,6 +26,12 @@ def markdown(rows: Rows, numbers: int = 0) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rest)).replace(
         f"| {' | '.join(rule)} |", f"|{'|'.join(rule)}|"
     )
+
+
+def files() -> str:
+    """The files that one pattern goes through."""
+    head = ["file", "what it does", "then there is"]
+    return markdown([head, *one_pattern.rows()])
 
 
 def scopes() -> str:
@@ -147,6 +153,7 @@ def _carried() -> Iterator[list[str]]:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
+    "files": files,
     "scopes": scopes,
     "costs": costs,
     "requests": requests,

@@ -1,14 +1,16 @@
-"""The figures of docs/how are those of the plans and kernels of today."""
+"""The figures of pages are those of the plans and kernels of today."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import jax
 import pytest
 
+from benchmarks.figures import one_pattern, traced
 from benchmarks.figures.__main__ import FIGURES
 from benchmarks.figures.cases import JAX
 from benchmarks.figures.picture import NAMES, colours
@@ -52,6 +54,16 @@ def test_a_figure_says_what_it_shows_and_lies_inside_of_its_frame(name: str) -> 
         assert float(text.attrib["x"]) + start >= -1, said
         assert float(text.attrib["x"]) + start + reach <= width + 1, said
         assert 0 < float(text.attrib["y"]) < height
+
+
+def test_files_on_the_way_of_a_pattern_are_entered_in_their_order() -> None:
+    files, (first, second, *rest) = traced.run().files, one_pattern.STEPS
+    assert len(one_pattern.STEPS) <= 25
+    assert one_pattern.followed(one_pattern.STEPS, files) == list(one_pattern.STEPS)
+    with pytest.raises(AssertionError, match=f"{first.file} is entered before {second.file}"):
+        one_pattern.followed([second, first, *rest], files)
+    with pytest.raises(AssertionError, match=r"elsewhere\.py is not entered"):
+        one_pattern.followed([replace(first, file="codegen/loops/elsewhere.py")], files)
 
 
 def test_every_colour_is_that_of_the_page_of_a_report_in_light_and_dark() -> None:
