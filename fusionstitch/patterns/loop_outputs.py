@@ -39,11 +39,11 @@ def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
     moved = _moved(loop, mixers | products.keys(), alone) or _moved(loop, mixers, alone)
     if not moved:
         return None
-    place, stacks = written[0].place, {w.op: w.index for w in written}
-    new = _frontier(loop, moved, place, stacks)
+    position, stacks = written[0].place, {w.op: w.index for w in written}
+    new = _frontier(loop, moved, position, stacks)
     for op in reversed(new):
         if op in alone and _is_liftable(loop, op):
-            more = _frontier(loop, {*moved, op}, place, stacks)
+            more = _frontier(loop, {*moved, op}, position, stacks)
             if set(more) < set(new):  # it is recomputed from what is stacked
                 moved, new = {*moved, op}, more
     size = loop.trips * sum(op.shape.bytes for op in new)
@@ -58,7 +58,7 @@ def _outputs(loop: OpenLoop, device: Device) -> Behind | None:
     again = {op for op in cone.ops if carried(op) is None} - moved
     if _are_chosen_among((*left, *new), again):
         return None
-    return Behind(loop.graph, loop.op, loop.trips, place, tuple(new), cone, written=gone)
+    return Behind(loop.graph, loop.op, loop.trips, position, tuple(new), cone, written=gone)
 
 
 def _are_chosen_among(ops: Iterable[Op], again: Collection[Op]) -> bool:
@@ -100,12 +100,14 @@ def _is_liftable(loop: OpenLoop, op: Op) -> bool:
     return is_liftable(op, [loop.ahead.get(o.id, o) is not None for o in operands])
 
 
-def _frontier(loop: OpenLoop, moved: Collection[Op], place: Op, stacks: Collection[Op]) -> list[Op]:
+def _frontier(
+    loop: OpenLoop, moved: Collection[Op], position: Op, stacks: Collection[Op]
+) -> list[Op]:
     """What iterations must stack for the ops after the loop, in addition to their present
     stacks."""
     operands = (unhindered(operand) for op in loop.body if op in moved for operand in op.operands)
     left = [o for o in dict.fromkeys(operands) if o not in moved and o not in stacks]
-    return [o for o in left if loop.ahead.get(o.id, o) not in (None, place)]
+    return [o for o in left if loop.ahead.get(o.id, o) not in (None, position)]
 
 
 def _only_for(loop: OpenLoop, written: Collection[StackWrite]) -> set[Op]:

@@ -55,14 +55,14 @@ def _of(loop: OpenLoop, dot: Op, side: int) -> Hoisted | None:
     part, weights = (unhindered(dot.operands[s]) for s in (side, 1 - side))
     if loop.ahead.get(weights.id, weights) is not None:
         return None
-    if (place := loop.ahead.get(part.id)) is not None:
-        return Hoisted(dot, side, place)
+    if (position := loop.ahead.get(part.id)) is not None:
+        return Hoisted(dot, side, position)
     # a sum in two parts is rounded twice
     if part.opcode == "concatenate" and dot.dtype in _EXACT:
         for number, one in enumerate(part.operands):
-            place = loop.ahead.get(unhindered(one).id)
-            if place is not None and dot.attrs[CONTRACT[side]] == (part.attrs["dimension"],):
-                return Hoisted(dot, side, place, number)
+            position = loop.ahead.get(unhindered(one).id)
+            if position is not None and dot.attrs[CONTRACT[side]] == (part.attrs["dimension"],):
+                return Hoisted(dot, side, position, number)
     return None
 
 

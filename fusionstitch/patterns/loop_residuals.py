@@ -89,16 +89,16 @@ class _Pair:
         found = [row for row in rows if row is not None]
         return [w for w in found if self._are_one(w.place, found[0].place)]
 
-    def _are_one(self, place: Op, other: Op) -> bool:
+    def _are_one(self, position: Op, other: Op) -> bool:
         """Whether two positions are equal in each iteration."""
-        one, another = map(self.loop.evaluated, (place, other))
+        one, another = map(self.loop.evaluated, (position, other))
         if one is None or another is None:
-            return place is other
+            return position is other
         return np.array_equal(one, another)
 
-    def is_here(self, place: Op) -> bool:
+    def is_here(self, position: Op) -> bool:
         """Whether an iteration that reads at a position also stacks there."""
-        return self._are_one(place, self.writes[0].place)
+        return self._are_one(position, self.writes[0].place)
 
     @cached_property
     def feeds(self) -> dict[int, int]:

@@ -87,9 +87,9 @@ def _order(loop: OpenLoop, sums: Iterable[Summed]) -> Op | None:
     number."""
     for one in sums:
         for operand in _summands(one.term):
-            place = loop.ahead.get(operand.id)
-            if place is not None and loop.is_order(place):
-                return place
+            position = loop.ahead.get(operand.id)
+            if position is not None and loop.is_order(position):
+                return position
     own = loop.inside.get(loop.count.index)
     return own if own is not None and loop.is_order(own) else None
 

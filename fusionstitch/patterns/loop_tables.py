@@ -32,11 +32,11 @@ MOST_ELEMENTS = 16
 
 @dataclass(frozen=True)
 class _Order:
-    """The order of iterations in a table. `place` is the position in a stack whose parts it
-    follows; None means iteration order. `direction` says whether the first iteration's position is
-    the first (1), the last (-1), or any (0)."""
+    """The order of iterations in a table: that of the parts of a stack at `position`, or iteration
+    order if that is None. `direction` says whether the first iteration comes first (1), last (-1),
+    or anywhere (0)."""
 
-    place: Op | None = None
+    position: Op | None = None
     direction: int = 1
 
 
@@ -91,15 +91,15 @@ class _Loop:
         found = []
         for order in dict.fromkeys(tabled.values()):
             ops = tuple(op for op in tabled if tabled[op] == order)
-            found.append(Table(ops, order.place, loop.cone(ops, steps=self._steps(order))))
+            found.append(Table(ops, order.position, loop.cone(ops, steps=self._steps(order))))
         return LoopTables(loop.graph, loop.op, loop.count, tuple(found))
 
-    def _order(self, place: Op) -> _Order:
-        numbers, forwards = self.loop.evaluated(place), np.arange(self.loop.trips)
+    def _order(self, position: Op) -> _Order:
+        numbers, forwards = self.loop.evaluated(position), np.arange(self.loop.trips)
         if numbers is None:
-            return _Order(place, 0)
+            return _Order(position, 0)
         ways = {1: forwards, -1: forwards[::-1]}
-        return _Order(place, next((w for w, o in ways.items() if np.array_equal(numbers, o)), 0))
+        return _Order(position, next((w for w, o in ways.items() if np.array_equal(numbers, o)), 0))
 
     def _steps(self, order: _Order) -> dict[int, Steps]:
         elements = ((op, carried(op)) for op in self.loop.body)
@@ -146,9 +146,9 @@ def _joined(orders: Collection[_Order | None]) -> _Order | None:
     known = [order for order in dict.fromkeys(orders) if order is not None]
     if len(known) < 2:
         return known[0] if known else None
-    placed = [order for order in known if order.place is not None]
-    directions = {order.direction for order in placed}
-    return placed[0] if directions in ({1}, {-1}) else None
+    positioned = [order for order in known if order.position is not None]
+    directions = {order.direction for order in positioned}
+    return positioned[0] if directions in ({1}, {-1}) else None
 
 
 def _work(op: Op) -> int:

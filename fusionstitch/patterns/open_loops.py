@@ -117,14 +117,14 @@ class OpenLoop:
         """The same, with the stack dim still in `op`'s dims."""
         if op.opcode != "dynamic-slice":
             return None
-        stack, place, *others = map(resolved, op.operands)
+        stack, position, *others = map(resolved, op.operands)
         index = carried(stack)
         if index is None or not self.is_handed_on(stack):
             return None
         whole = op.dims == (1, *stack.dims[1:]) and stack.dims[0] == self.trips
         if not whole or any(splat(other) != 0 for other in others):
             return None
-        return StackRead(op, index, place)
+        return StackRead(op, index, position)
 
     def write(self, index: int) -> StackWrite | None:
         """Element `index` as a stack into which each iteration writes one part, computed without
@@ -140,17 +140,17 @@ class OpenLoop:
         op, stack = self.results[index], self.inside.get(index)
         if op.opcode != "dynamic-update-slice" or index in self.asked:
             return None
-        target, part, place, *others = map(resolved, op.operands)
+        target, part, position, *others = map(resolved, op.operands)
         if target is not stack or not all(map(self.is_read_once, (op, stack))):
             return None
         whole = part.dims == (1, *op.dims[1:]) and op.dims[0] == self.trips
-        if not whole or any(splat(other) != 0 for other in others) or not self.is_order(place):
+        if not whole or any(splat(other) != 0 for other in others) or not self.is_order(position):
             return None
-        return StackWrite(part, index, place)
+        return StackWrite(part, index, position)
 
-    def is_order(self, place: Op) -> bool:
+    def is_order(self, position: Op) -> bool:
         """Whether the positions go through all iterations in order, forward or backward."""
-        found = self.evaluated(place)
+        found = self.evaluated(position)
         first = np.arange(self.trips)
         return found is not None and any(np.array_equal(found, o) for o in (first, first[::-1]))
 
@@ -204,9 +204,9 @@ class OpenLoop:
             elif op.opcode not in ("parameter", "tuple", "get-tuple-element"):
                 operands = [unhindered(operand).id for operand in op.operands]
                 if all(operand in found for operand in operands):
-                    places = [found[operand] for operand in operands]
-                    known = {place for place in places if place is not None}
-                    if len(known) < 2 and is_liftable(op, [p is not None for p in places]):
+                    positions = [found[operand] for operand in operands]
+                    known = {position for position in positions if position is not None}
+                    if len(known) < 2 and is_liftable(op, [p is not None for p in positions]):
                         found[op.id] = next(iter(known), None)
         return found
 
