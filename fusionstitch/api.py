@@ -64,8 +64,10 @@ def jit(
         A `Jitted`, which is called like `fun`; without `fun`, a decorator that makes one.
 
     Raises:
-        TypeError: `options` is not an `Options`, or jax.jit has no such keyword. Calls of the
-            result raise StitchError under `fallback="error"`, and what `fun` raises.
+        TypeError: `options` is not an `Options`, or jax.jit has no such keyword.
+
+    Calls of the result raise what `fun` raises. Under `fallback="error"` they also raise
+    StitchError if something cannot be stitched.
 
     Example:
         >>> import jax.numpy as jnp
@@ -252,7 +254,8 @@ def report(
 
     Args:
         fun: a function, or one jitted by `fs.jit`, whose options then apply
-        args, kwargs: its arguments: arrays, or `jax.ShapeDtypeStruct` if a plan is enough
+        args, kwargs: its arguments: arrays, or `jax.ShapeDtypeStruct`, for which random values
+            are used if the program runs
         options: replaces the options that `fs.jit` was given
         device: name of the device profile to plan for, such as "h200", or the path of its JSON
             file; None: the GPU in use
@@ -261,7 +264,7 @@ def report(
         A `Report`: times in microseconds, traffic in bytes, relative L2 errors.
 
     Raises:
-        OptionError: `device` names no profile.
+        OptionError: `device` names no profile, or the arguments exceed this machine's memory.
         StitchError: something could not be stitched, under `fallback="error"`.
         Exception: whatever `fun` raises.
 
@@ -296,7 +299,8 @@ def tune(
 
     Args:
         fun: a function, or one jitted by `fs.jit`
-        args, kwargs: its arguments: arrays, or `jax.ShapeDtypeStruct`
+        args, kwargs: its arguments: arrays, or `jax.ShapeDtypeStruct`; of arrays only
+            shapes and dtypes matter
         budget: approximate time limit, in seconds
         options: replaces the options that `fs.jit` was given
 
