@@ -79,8 +79,8 @@ def _question(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> Asked |
     can only lose, and that stopped rows keep; and nothing else may prevent rows from running
     separately."""
     condition, body = loop.called
-    [whole], kept = flat.loops, kept_elements(body)
-    numbers = [n for n in range(len(loop.shape.elements)) if n not in kept]
+    [whole], invariant = flat.loops, kept_elements(body)
+    numbers = [n for n in range(len(loop.shape.elements)) if n not in invariant]
     inside = [flat.parameter(c.inside) for c in whole.carried]
     elements = dict(zip(inside, numbers, strict=True))
     asks = {op: mask for op in flat.graph.ops[:-1] if (mask := any_of(op)) in elements}

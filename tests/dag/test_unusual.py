@@ -49,7 +49,7 @@ def test_shapes_that_are_none(shape: Any) -> None:
 
 @pytest.mark.parametrize("value", ["text", ["a", "b"], [object()], np.array(["2020-01-01"], "M8")])
 def test_values_that_are_no_numbers(value: Any) -> None:
-    with pytest.raises(ArrayError, match="of numbers"):
+    with pytest.raises(ArrayError, match="must be numbers"):
         scheduler().array(value)
 
 
