@@ -127,7 +127,7 @@ def test_compilers_speak_english_and_work_in_a_folder_of_their_own(tmp_path, mon
         tmp_path, monkeypatch, f'echo "$LC_ALL $TMPDIR" > {tmp_path}/seen; umask >> {tmp_path}/seen'
     )
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    with pytest.raises(ToolchainError, match="no shared object"):
+    with pytest.raises(ToolchainError, match="not a shared object"):
         toolchain.compile_shared(SOURCE)
     language, folder, umask = (tmp_path / "seen").read_text().split()
     assert (language, umask) == ("C", "0077")
@@ -181,7 +181,7 @@ def test_without_a_compiler_what_another_built_will_do(monkeypatch, tmp_path):
             patch.setenv(variable, value)
             assert toolchain.compile_shared(SOURCE, flags=flags, store=store) == image
             for other in ({"source": f"{SOURCE} "}, {"flags": ()}, {"depends": "x"}):
-                with pytest.raises(ToolchainError, match=r"was not found|No C\+\+|no command"):
+                with pytest.raises(ToolchainError, match=r"was not found|No C\+\+|not a command"):
                     toolchain.compile_shared(
                         **{"source": SOURCE, "flags": flags, "store": store, **other}
                     )
