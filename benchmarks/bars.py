@@ -118,6 +118,6 @@ def table(results: dict[str, Any]) -> list[str]:
             missed = [f"{t} {readings.fixed(v)}" for t, v in found.items() if not goal.met(v)]
         which = f"{goal.what}{', geometric mean' if goal.over_all else ''}"
         of = goal.targets[0] if len(goal.targets) == 1 else f"{len(found)} workloads"
-        body.append([which, of, "; ".join(missed) or "none", goal.bound, readings.fixed(worst)])
-    head = ["goal", "of", "missed by", "wanted", "mean or worst"]
+        body.append([which, of, "; ".join(missed) or "-", goal.bound, readings.fixed(worst)])
+    head = ["goal", "workloads", "missed by", "wanted", "mean or worst"]
     return readings.table(head, body, words=3)

@@ -208,37 +208,43 @@ def _over(a: float | None, b: float | None) -> float | None:
 SECTIONS = (
     (
         "Table 2: workloads, op by op",
-        "Ops, kernels per run and their average time, and the share of kernel time that is neither "
-        "a matrix product nor a convolution. The paper counts a TensorFlow graph and many steps; "
-        "ours are ops of the lowered program and kernels of one step. `~`: counted by the model.",
+        "The number of ops, the kernels per run and their average time, and the share of kernel "
+        "time in memory-bound kernels, which are neither matrix products nor convolutions. The "
+        "paper counts ops of a TensorFlow graph and kernels of many steps; we count ops of the "
+        "lowered program and kernels of one step. `~`: counted by the model, not measured. `-`: "
+        "not measured.",
         table_2,
     ),
     (
         "Table 3: compression and speed",
-        "The paper's number / ours. tf is op-by-op execution. The paper's times are of steps, ours "
-        "are GPU time.",
+        "Each cell has two numbers: the paper's, then ours. Every number is itself a ratio, such "
+        "as kernels under XLA over kernels with FusionStitching (xla/fs). tf is op-by-op "
+        "execution. The paper's times are times of a step, ours are GPU times.",
         table_3,
     ),
     (
         "Figure 6: patterns by class",
-        "gemm: with a dot; reduction: with a reduction and no dot. The paper has all three, and "
+        "A gemm pattern contains a dot, a reduction pattern contains a reduction but no dot, and "
+        "an elemwise pattern contains neither. The paper has patterns of all three classes, and "
         "16% gemm patterns in nmt and multi-interests.",
         figure_6,
     ),
     (
         "Figure 7: accumulated kernel time of the applications",
-        f"Normalised to XLA. The paper saves {100 * SAVED:.0f}% on average.",
+        f"The last column is relative to XLA. The paper saves {100 * SAVED:.0f}% on average.",
         figure_7,
     ),
     (
         "Figure 8: kernel time by class of pattern",
-        "The paper breaks down stitched kernels only, about half of whose time is elemwise; here "
-        "what is left to XLA is shown, too.",
+        "The paper breaks down the time of stitched kernels only, about half of which is elemwise. "
+        "Our shares are of the time of all kernels, including those left to XLA.",
         figure_8,
     ),
     (
         "Table 4: shared memory of the applications",
-        "The paper's number / ours.",
+        "Each cell has two numbers: the paper's, then ours. The second column is the share of the "
+        "patterns' GPU time spent in patterns with shared memory. The next two are bytes per "
+        "block. alloc / req is allocated over requested bytes: below 1, values share memory.",
         table_4,
     ),
 )
@@ -249,9 +255,10 @@ def markdown(results: Mapping[str, Any], ladder: Mapping[str, Any] | None = None
     rows, machine = named(results), results["environment"]
     parts = [
         "# The paper's evaluation, repeated",
-        "FusionStitching (arXiv 1911.11576) was measured with TensorFlow on a V100 in 2019. Here "
-        "its tables and figures stand beside ours: same models for the six micro-benchmarks, "
-        "public stand-ins for the four applications, which are not published.",
+        "FusionStitching (arXiv 1911.11576) was measured with TensorFlow on a V100 in 2019. This "
+        "page puts its tables and figures next to ours. The six micro-benchmarks are the same "
+        "models. The four applications are not published, so public stand-ins replace them, and "
+        "their kernels and times are those of other programs.",
         f"Ours: {machine['gpu']}, jax {machine['packages'].get('jax')}, {machine['date']}, commit "
         f"{machine['commit']}. This page is written by `python -m benchmarks.paper`.",
     ]
@@ -261,9 +268,10 @@ def markdown(results: Mapping[str, Any], ladder: Mapping[str, Any] | None = None
         parts += [
             "## Compositions, one after the other",
             "Kernels per call by the model, planned for "
-            f"{ladder['device']} by `python -m benchmarks.ablation`: values may cross threads, "
-            "warps, blocks, independent ops are packed, patterns are explored (all the paper's), "
-            "and values cross the whole grid.",
+            f"{ladder['device']} by `python -m benchmarks.ablation`. Each column allows more than "
+            "the one before: values may be passed within threads, warps and blocks, independent "
+            "ops may be packed, patterns may be explored (all of these are the paper's), and "
+            "values may be passed across the whole grid.",
             "\n".join(ablation.table(ladder["rows"])),
         ]
     return "\n\n".join(parts) + "\n"

@@ -152,7 +152,7 @@ def memory_table(rows: Sequence[Row], copy_bytes_per_s: float | None) -> list[st
     means = [
         percent(mean([of_ceiling(row, side, copy_bytes_per_s) for row in rows])) for side in sides
     ]
-    head = ["workload", "MB", "GPU us: XLA", "Inductor", "fs", "of a copy: XLA", "Inductor", "fs"]
+    head = ["workload", "MB", "GPU us: XLA", "Inductor", "fs", "share: XLA", "Inductor", "fs"]
     return table(head, [*body, ["geometric mean", *4 * [""], *means]])
 
 
@@ -169,7 +169,7 @@ def traffic_table(rows: Sequence[Row]) -> list[str]:
                 *(megabytes(counted.get(side)) for side in ("xla", OURS)),
             ]
         )
-    head = ["workload", "MB at least", "modelled: op by op", "XLA", "fs", "counted: XLA", "fs"]
+    head = ["workload", "least MB", "modelled: op by op", "XLA", "fs", "counted: XLA", "fs"]
     return table(head, body)
 
 
@@ -223,7 +223,7 @@ def compile_table(rows: Sequence[Row]) -> list[str]:
             for row in rows
         ]
     )
-    head = ["workload", "s: XLA", "fs", "planning", "codegen", "NVRTC", "the three / XLA"]
+    head = ["workload", "s: XLA", "fs", "planning", "codegen", "NVRTC", "sum of these / XLA"]
     means = [*5 * [""], fixed(own_mean), "", "", fixed(warm_mean)]
     return table(
         [*head, "warm: XLA", "warm: fs", "warm fs / XLA"], [*body, ["geometric mean", *means]]
@@ -313,9 +313,9 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def earlier(results: dict[str, Any]) -> str:
-    """The part of runs before, whose numbers count for what the newest did not measure."""
+    """The part of earlier runs, whose numbers count for what the newest run did not measure."""
     head = f"## Results before: {results['environment']['date'][:10]}"
-    said = "For programs and contestants that were not measured since; else the tables above hold."
+    said = "Use these tables only for programs and contestants that were not measured since."
     return "\n\n".join([head, said, markdown(results)])
 
 

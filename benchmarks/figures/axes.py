@@ -28,7 +28,7 @@ def rows_axis(nest: NestPlan, block: int) -> list[Part]:
     turns = -(-nest.rows // teams)
     what = "columns side by side" if nest.teams.columns else "teams"
     parts = [(min(teams, nest.rows), what, "block")]
-    return [(turns, "turns", "thread"), *parts] if turns > 1 else parts
+    return [(turns, "iterations", "thread"), *parts] if turns > 1 else parts
 
 
 def inner_axis(nest: NestPlan) -> list[Part]:

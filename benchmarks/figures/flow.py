@@ -33,7 +33,7 @@ def steps(one: Case) -> list[Step]:
             "hlo/, fusionstitch/compiler/",
         ),
         (
-            "patterns are offered",
+            "candidates are proposed",
             counted(stats.candidates, "candidate"),
             "fusionstitch/patterns/",
         ),
@@ -65,13 +65,13 @@ def steps(one: Case) -> list[Step]:
             "codegen/lower/, codegen/ir/",
         ),
         (
-            "printed as CUDA-C, built",
+            "printed as CUDA-C and built",
             counted(one.kernel.source.count("\n"), "line"),
             "codegen/ir/printer.py, fusionstitch/runtime/",
         ),
         (
             "written into the module",
-            f"{counted(calls, 'custom call')}, and one that loads",
+            f"{counted(calls, 'custom call')}, and one that loads kernels",
             "hlo/exporter.py",
         ),
     ]
@@ -83,7 +83,7 @@ def draw() -> Picture:
     about = "; ".join(f"{name}: {result}" for name, result, _ in found)
     title = "From a jitted function to custom calls"
     picture = Picture(920, STEP * len(found) + 34, title, f"Figure 1 of the paper. {about}.")
-    for x, text in ((LEFT, "step"), (LEFT + 310, "what there is then"), (LEFT + 560, "where")):
+    for x, text in ((LEFT, "step"), (LEFT + 310, "result"), (LEFT + 560, "folder")):
         picture.text(x, 22, text, 11, "soft")
     for n, (name, result, where) in enumerate(found):
         y = 34 + STEP * n

@@ -54,22 +54,22 @@ def form(name: str) -> Form:
 def owners(one: Form) -> tuple[int, int, list[str]]:
     """How many parts the state is drawn in (down, across), and what is said of one of them."""
     if one.loops.form == "rows":
-        said = [f"{one.loops.axes[0]:,} threads,", "each runs its own row"]
+        said = [f"{one.loops.axes[0]:,} threads,", "each runs one row"]
         return 8, 1, said
     if one.loops.form == "dealt":
-        return 8, 1, [f"{one.blocks} blocks of {one.threads} threads,", "each runs its own row"]
+        return 8, 1, [f"{one.blocks} blocks of {one.threads} threads,", "each runs one row"]
     if one.loops.form == "block":
         return 1, 1, [f"{one.blocks} block of {one.threads:,} threads,", "all elements"]
-    return 1, 8, [f"{one.blocks} blocks of {one.threads} threads,", "tiles in turns"]
+    return 1, 8, [f"{one.blocks} blocks of {one.threads} threads,", "tile by tile"]
 
 
 def meetings(one: Form) -> str:
     """What separates an iteration from the next."""
     return {
-        "rows": "nobody waits",
-        "dealt": "a barrier of the block",
-        "block": "a barrier of the block",
-        "grid": "a barrier of the grid",
+        "rows": "no waiting",
+        "dealt": "a block barrier",
+        "block": "a block barrier",
+        "grid": "a grid barrier",
     }[one.loops.form]
 
 
@@ -109,9 +109,10 @@ def _panel(picture: Picture, x: float, y: float, one: Form) -> None:
                 0,
             )
     where = one.place if one.loops.form != "grid" else f"{one.place}, in global memory"
-    lines = [*said, f"state: {where}", f"then {meetings(one)}"]
+    lines = [*said, f"state: {where}", f"between iterations: {meetings(one)}"]
     for n, line in enumerate(lines):
         picture.text(x + SIDE + 18, y + 44 + 20 * n, line, 12)
     picture.text(x, y + TALL + 50, one.template, 11, mono=True)
     if one.shared:
-        picture.text(x, y + TALL + 70, f"{one.shared:,} bytes of shared memory a block", 11, "soft")
+        shared = f"{one.shared:,} bytes of shared memory per block"
+        picture.text(x, y + TALL + 70, shared, 11, "soft")

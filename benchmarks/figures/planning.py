@@ -97,7 +97,7 @@ def draw() -> Picture:
             for name, number in zip(COLOURS, pair, strict=False)
         ]
         if n:
-            rows.append(("panel", "XLA's own kernels, as are the sorts"))
+            rows.append(("panel", "left to XLA, as are the sorts"))
         graphs.legend(picture, 20 + PANEL * n, 736, rows)
     return picture
 

@@ -13,7 +13,7 @@ from fusionstitch.hlo.graph import Op
 ROWS = (
     ("thread", "thread: a register of the thread that computed it"),
     ("warp", "warp: a register of each lane, joined by shuffles"),
-    ("block", "block: shared memory, behind a barrier of the block"),
+    ("block", "block: shared memory, after a block barrier"),
     ("sunken", "an input in global memory"),
 )
 

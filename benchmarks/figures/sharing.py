@@ -122,7 +122,7 @@ def draw_lives() -> Picture:
     picture = Picture(
         LEFT + STEP * len(names) + 24,
         128 + LANE * len(lanes) + 46,
-        "Lives and places of shared buffers in Figure 1",
+        "Lifetimes and offsets of shared buffers in Figure 1",
         f"{'; '.join(lives)}. Together {plan.total:,} bytes, {plan.unshared:,} without sharing.",
     )
     top = 128
@@ -146,6 +146,6 @@ def draw_lives() -> Picture:
             picture.box(x + 2, y + 6, width - 4, LANE - 12, "block", "block", 1.2, 0.16)
             picture.text(x + 9, y + 24, name, 11, mono=True)
             picture.text(x + 9, y + 40, f"{slot.bytes:,} bytes", 10.5, "soft")
-    text = f"{plan.total:,} bytes; {plan.unshared:,} with a buffer for each request"
+    text = f"{plan.total:,} bytes; {plan.unshared:,} with one buffer per request"
     picture.text(LEFT, top + LANE * len(lanes) + 28, text, 12.5)
     return picture

@@ -58,14 +58,14 @@ def costs() -> str:
     """What the model charges on an H200 where threads wait for each other."""
     device = devices.device("h200")
     blocks = device.sm_count
-    rows = [["threads that wait", "modelled us"]]
+    rows = [["synchronization", "modelled us"]]
     shuffles = device.prices.shuffles / device.cycles_per_us
-    rows.append(["a warp, for what its lanes exchange once", f"{shuffles:.3f}"])
+    rows.append(["one shuffle of a warp", f"{shuffles:.3f}"])
     barrier = device.prices.barriers / device.cycles_per_us
-    rows.append(["a block or a team of warps, for each other", f"{barrier:.3f}"])
+    rows.append(["a barrier of a block, or of a team of warps", f"{barrier:.3f}"])
     between = barrier_us(device, blocks) + device.prices.phase_us
-    rows.append([f"{blocks} blocks, from phase to phase", f"{between:.2f}"])
-    rows.append(["a kernel for another one", f"{device.launch_us:.2f}"])
+    rows.append([f"a grid barrier of {blocks} blocks, between two phases", f"{between:.2f}"])
+    rows.append(["a kernel launch", f"{device.launch_us:.2f}"])
     return markdown(rows, 1)
 
 
@@ -86,7 +86,7 @@ def candidates() -> str:
     found = planning.found()
     rejected = {one.bits: one.reason for one in _plan().rejected}
     wanted = sorted({n for cut in found.cuts for n in cut} | set(found.chosen))
-    rows = [["candidate", "rule", "ops", "what became of it", "bound us", "score us"]]
+    rows = [["candidate", "rule", "ops", "outcome", "bound us", "score us"]]
     for number in wanted:
         pattern = found.patterns[number]
         ops = sum(1 for i in ids(pattern.bits) if found.graph.ops[i].opcode not in ("constant",))
@@ -120,7 +120,7 @@ def _plan() -> Plan:
 
 def forms() -> str:
     """One loop at four sizes."""
-    rows = [["target", "state", "form", "template", "state lives in", "modelled us", "XLA's, us"]]
+    rows = [["target", "state", "form", "template", "state is in", "modelled us", "XLA us"]]
     for name in loops.NAMES:
         one = loops.form(name)
         times = (one.modelled_us, one.xla_us)
@@ -139,7 +139,7 @@ def forms() -> str:
 
 def carried() -> str:
     """What each loop of the four carries."""
-    rows = [["form", "carried", "role", "lives in"]]
+    rows = [["form", "carried value", "role", "is in"]]
     rows += list(_carried())
     return markdown(rows)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.figures.picture import Picture
 from fusionstitch.trial.outcome import ATTEMPTS
 from fusionstitch.trial.ratios import BETTER, WORSE
-from fusionstitch.trial.sides import ROUNDS, SPAN_CALLS, WALL_CALLS, WARM_UPS
+from fusionstitch.trial.sides import MOST_ROUNDS, ROUNDS, SPAN_CALLS, WALL_CALLS, WARM_UPS
 
 LEFT, WIDTH, HEIGHT, GAP = 20, 470, 58, 30
 RIGHT = LEFT + WIDTH + 70
@@ -19,37 +19,38 @@ def steps() -> list[Step]:
     return [
         (
             "XLA's executable",
-            f"compiled as under jax.jit, {WARM_UPS} runs to warm up, its span read",
+            f"compiled as under jax.jit, warmed up by {WARM_UPS} runs, timed on the device",
             "xla",
-            "known from before: no trial",
+            "outcome already known: no trial",
             "soft",
         ),
         (
             "the stitched executable",
-            "planned by what XLA's took, compiled after it, warmed up",
+            "planned with XLA's measured time, compiled after it, warmed up",
             "block",
-            "nothing stitched: XLA's serves",
+            "nothing stitched: XLA's executable serves",
             "xla",
         ),
         (
-            f"both in turns, up to {ROUNDS} rounds",
-            f"{WALL_CALLS} calls by the host's clock, {SPAN_CALLS} by the GPU's, each side",
+            f"both run alternately, {ROUNDS} rounds, up to {MOST_ROUNDS} if undecided",
+            f"per round and side: {WALL_CALLS} calls by the host's clock, "
+            f"{SPAN_CALLS} by the GPU's",
             "grid",
             "",
             "",
         ),
         (
-            f"proven faster by one clock, more than {faster}?",
-            f"and slower by none by more than {slower}",
+            f"proven faster by one clock, by more than {faster}?",
+            f"and by neither clock more than {slower} slower",
             "panel",
-            "yes: the stitched one serves",
+            "yes: the stitched executable serves",
             "block",
         ),
         (
-            "some of its patterns leave",
-            f"measured losers, or half; at most {len(ATTEMPTS) - 1} times; the rest is tried",
+            "no: some of its patterns are dropped",
+            f"measured losers, or half; the rest is tried, at most {len(ATTEMPTS) - 1} times",
             "thread",
-            "none left to take away: XLA's serves",
+            "no more attempts: XLA's executable serves",
             "xla",
         ),
     ]
@@ -76,7 +77,7 @@ def draw() -> Picture:
             middle = y + HEIGHT / 2
             picture.line([(LEFT + WIDTH, middle), (RIGHT, middle)], arrow=True)
             picture.text(RIGHT + 10, middle + 4, end, 12.5, served, bold=served != "soft")
-    # what is left goes through the turns again
+    # the rest goes through the rounds again
     again, last = (20 + n * (HEIGHT + GAP) + HEIGHT / 2 for n in (1, len(found) - 1))
     side = 8
     picture.line([(LEFT, last), (side, last), (side, again), (LEFT, again)], "thread", arrow=True)

@@ -24,14 +24,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "limits.md"
 FAMILIES = {
     "elementwise": ("Elementwise ops", True),
     "types": ("Conversions, bitcasts, iotas, keys", True),
-    "movement": ("Movement to known places", True),
+    "movement": ("Movement at fixed indices", True),
     "places": ("Gathers, scatters, dynamic slices", True),
     "reductions": ("Reductions", True),
     "windows": ("Reductions over windows", True),
     "dots": ("Small and batched products", False),
     "matrices": ("Small matrices", False),
     "random": ("Random numbers", False),
-    "others": ("Without a reference", False),
+    "others": ("Others, without a NumPy reference", False),
 }
 #: Made by code generation alone: no module holds them.
 INTERNAL = frozenset({"record", "member", "windows", "inverse-erf"})
@@ -67,11 +67,14 @@ def page() -> str:
     lines = [
         "# What is stitched, and what is left to XLA",
         "",
-        "Written by `python -m tests.coverage.limits` from the cases of `tests/coverage/`; a test",
-        "fails when this page is stale. Each case is one op with a neighbour it can be fused with,",
-        "lowered for CUDA and planned with the paper's scorer, which takes every pattern that",
-        "saves a kernel: what stays outside, stays for the reason given. The default scorer also",
-        f"leaves to XLA what would not be faster. Lowered by JAX {JAX_VERSION}.",
+        "Which ops can be part of a kernel, for which types, and why are others left to XLA?",
+        "The answers come from the cases of `tests/coverage/`. Each case is one op next to another",
+        "op that it can be fused with, lowered for CUDA. The planner uses the paper's scorer,",
+        "which takes every pattern that saves a kernel. So a case is left to XLA only for the",
+        "reason given. The default scorer also leaves to XLA what would not be faster.",
+        "",
+        "This page is written by `python -m tests.coverage.limits`, and a test fails if it is out",
+        f"of date. Lowered by JAX {JAX_VERSION}.",
         "",
         "| cases | stitched | left to XLA | nothing to compute |",
         "|---|---|---|---|",
@@ -83,10 +86,16 @@ def page() -> str:
         "",
         f"Of the elementwise, movement and reduction cases {share(found):.1%} are stitched.",
         "",
-        "In the tables: **+** all cases of this op and type are in a kernel; **XLA** none is;",
-        "**+/XLA** some are; empty: never seen. The floats of one byte are computed with in f32,",
-        "and the result of each op is rounded to them. **Real sizes** are those of",
-        "[the section below](#at-real-sizes), under the default scorer.",
+        "How to read the tables below:",
+        "",
+        "- **+**: all cases of this op and type are in a kernel;",
+        "- **XLA**: no case is;",
+        "- **+/XLA**: some cases are;",
+        "- an empty cell: there is no such case.",
+        "",
+        "Ops on one-byte floats are computed in f32, and each result is rounded to the type. The",
+        "column **real sizes** summarizes [a section below](#at-real-sizes), which uses the",
+        "default scorer.",
     ]
     for family, (title, _) in FAMILIES.items():
         lines += ["", f"## {title}", "", *_table(family, found)]
@@ -96,16 +105,16 @@ def page() -> str:
         "",
         "## HLO ops",
         "",
-        "Inside kernels, each seen in a case above: "
+        "Supported in kernels, and in one of the cases above: "
         + ", ".join(f"`{op}`" for op in known if op in seen)
         + ".",
         "",
-        f"Known but never seen: {', '.join(unseen) or 'none'}.",
+        f"Supported, but in no case: {', '.join(unseen) or '-'}.",
         "",
-        "Never inside a kernel, with everything complex and every op not named on this page: "
+        "Never in a kernel, like complex numbers and all ops that this page does not name: "
         + ", ".join(f"`{op.strip()}`" for op in XLA_ALONE.split(","))
-        + ". The ops around them are stitched; which loops run whole in one kernel is told in "
-        "[loops](loops.md).",
+        + ". The ops around them are stitched. [Loops](loops.md) says which `while` loops run as "
+        "one kernel.",
         "",
     ]
     return "\n".join(lines)
@@ -147,14 +156,15 @@ def _cell(found: Iterable[Status]) -> str:
 
 def _real_sizes() -> list[str]:
     return [
-        "Planned in f32 for an H200 with the default scorer, which decides by the model; nothing",
-        "of it is run. Each has ops before and after it, such as `exp` of the updates and `tanh`",
-        "of the sums, for which XLA needs kernels; alone, more is left to XLA.",
-        "A scatter or a segment sum whose updates may meet in one element is",
-        "stitched by comparing every update with every element of the result: in a fixed order,",
+        "These cases are planned in f32 for an H200 with the default scorer, which decides by the",
+        "model; nothing is run. Each has ops before and after it for which XLA needs kernels, such",
+        "as `exp` of the updates and `tanh` of the sums. Without these, more is left to XLA.",
+        "",
+        "Several updates of a scatter or a segment sum may go to the same element. Such an op is",
+        "stitched by comparing every update with every element of the result, in a fixed order and",
         f"without atomics. It is refused above {scatter_sums.MOST:,} comparisons (index vectors",
-        "times elements of the result), and the model prefers XLA's scatter before that, unless",
-        "the elements are few. There is no other way yet for it to be in a kernel.",
+        "times elements of the result). The model prefers XLA's scatter before that, unless the",
+        "result has few elements. Kernels have no other method for it yet.",
         "",
         "| op | sizes | stitched | why not |",
         "|---|---|---|---|",
