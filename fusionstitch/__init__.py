@@ -1,4 +1,4 @@
-"""FusionStitching for JAX: a jit look-alike that stitches memory-bound ops into single kernels."""
+"""FusionStitching for JAX: a jax.jit that stitches memory-bound ops into single kernels."""
 
 import importlib
 from types import ModuleType
@@ -24,7 +24,7 @@ env.configure_logging()
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`fs.dag` is loaded when it is asked for."""
+    """Loads `fs.dag` on first use."""
     if name == "dag":
         return importlib.import_module("fusionstitch.dag")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

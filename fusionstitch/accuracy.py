@@ -1,4 +1,4 @@
-"""Errors against a float64 run of the same program (design rule 5)."""
+"""Errors of results against a float64 run of the same program (design rule 5)."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from fusionstitch.supported import xla_version
 
 logger = logging.getLogger(__name__)
 
-#: Relative L2 error every output may have, by type, when XLA's own is smaller.
+#: Relative L2 error allowed for any output of a type, even when XLA's own error is smaller.
 FLOORS = {"float16": 5e-4, "bfloat16": 4e-3}
 _FLOOR = 1e-6
-#: A program is allowed this many times XLA's own error.
+#: A program's error may be this many times XLA's own.
 XLA_FACTOR = 2.0
-#: Share of the elements that `difference` leaves out.
+#: Share of the elements that `difference` ignores.
 FLIPPED = 1e-6
-#: Elements computed, over all ops, above which NumPy takes too long.
+#: Above this many computed elements, over all ops, NumPy takes too long.
 MAX_ELEMENTS = 2_000_000_000
 
 
 def reference(module: bytes, leaves: Sequence[Any]) -> list[np.ndarray] | None:
-    """The outputs of `module` (HloModuleProto bytes) for its parameters, floats in float64.
+    """The outputs of `module` (HloModuleProto bytes) for its parameters, with floats in float64.
 
-    Random bits are those of the program itself, since integers are computed as they are. None
-    where the interpreter lacks an op or the program is too large for it.
+    Random bits are the program's own, since integers are computed unchanged. Returns None if the
+    interpreter lacks an op or the program is too large for it.
     """
     try:
         lowered = from_proto(inline_calls(module))
@@ -53,13 +53,13 @@ def reference(module: bytes, leaves: Sequence[Any]) -> list[np.ndarray] | None:
         return None
 
 
-#: Primitives whose bits depend on the types around them: not the same program in float64.
+#: Primitives whose bits depend on the float type: in float64 the program would differ.
 _RANDOM = re.compile("random_.*|threefry.*|rng_.*")
 
 
 def rerun(fun: Callable[..., Any], args: Any, kwargs: Any) -> list[np.ndarray] | None:
-    """The outputs of the Python function for its arguments in float64; None if it draws random
-    bits, or does not take float64."""
+    """The outputs of the Python function for its arguments in float64; None if it draws random bits
+    or does not accept float64."""
     import jax
 
     from fusionstitch.execution.original import plain_jit
@@ -74,7 +74,7 @@ def rerun(fun: Callable[..., Any], args: Any, kwargs: Any) -> list[np.ndarray] |
             return [host(leaf) for leaf in jax.tree.leaves(outputs)]
 
     found = held(run)
-    if isinstance(found, Failed):  # the user's function may insist on its types
+    if isinstance(found, Failed):  # the user's function may require its types
         logger.info("no float64 run: %s", found.error)
         return None
     return found
@@ -98,7 +98,7 @@ def _draws(jaxpr: Any) -> bool:
 
 
 def host(leaf: Any) -> np.ndarray:
-    """An argument or output as a NumPy array; a PRNG key as its words."""
+    """An argument or output as a NumPy array; a PRNG key as its key data."""
     import jax
 
     if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -109,14 +109,15 @@ def host(leaf: Any) -> np.ndarray:
 
 
 def relative_error(value: np.ndarray, wanted: np.ndarray) -> float:
-    """L2 norm of the difference over that of `wanted`; integers: 0 when equal, else infinite.
+    """L2 norm of the difference divided by that of `wanted`. For integers: 0 if equal, else
+    infinity.
 
-    Where both are the same infinity or both are no number, the element counts as equal.
+    Elements count as equal where both are the same infinity or both are NaN.
     """
     if not _inexact(wanted.dtype):
         return 0.0 if np.array_equal(value, wanted) else float("inf")
     wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
-    with np.errstate(invalid="ignore"):  # a NaN of some kinds is no number after the cast either
+    with np.errstate(invalid="ignore"):  # some NaNs warn when they are cast
         a, b = value.astype(wide), wanted.astype(wide)
     with np.errstate(all="ignore"):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -128,16 +129,18 @@ def relative_error(value: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def _inexact(dtype: np.dtype[Any]) -> bool:
-    """Whether values of the type are rounded; NumPy knows that of its own types alone."""
+    """Whether values of the type are rounded. NumPy knows this for its own types only."""
     import jax.numpy as jnp
 
     return bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> float:
-    """How far two computations of the same values are apart: the relative error, but for one
-    element in a million at most. Where a program compares rounded values, as a ReLU does, a few
-    elements fall to the other side when a sum is added up in another order."""
+    """The relative error between two computations of the same values, without the worst elements.
+
+    At most one element in a million is ignored. A program that compares rounded values, as a ReLU
+    does, may take the other side for a few elements when a sum is added in another order.
+    """
     wide = np.complex128 if one.dtype.kind == "c" else np.float64
     a, b = one.astype(wide).ravel(), other.astype(wide).ravel()
     if count := int(a.size * FLIPPED):
@@ -149,7 +152,7 @@ def difference(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def limit(dtype: np.dtype[Any], xla: float) -> float:
-    """The error an output of `dtype` may have when XLA's own is `xla`."""
+    """The largest error allowed for an output of `dtype` when XLA's own error is `xla`."""
     if dtype.name not in FLOORS and dtype.kind not in "fc":
         return 0.0
     return max(XLA_FACTOR * xla, FLOORS.get(dtype.name, _FLOOR))

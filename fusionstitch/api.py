@@ -1,4 +1,4 @@
-"""What a user calls: `fs.jit`, jax.jit's look-alike, `fs.report`, `fs.tune`, `fs.install`."""
+"""What a user calls: `fs.jit`, which replaces jax.jit, `fs.report`, `fs.tune` and `fs.install`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from fusionstitch.reports.report import Report
     from fusionstitch.tuning.outcome import TuneReport
 
-#: What only jax.export passes to `Traced.lower`: it saves the user's program, for any machine.
+#: A keyword that only jax.export passes to `Traced.lower`. It saves the user's own program, which
+#: must run on any machine.
 _EXPORTING = "_private_parameters"
 
 
@@ -46,22 +47,27 @@ def jit(
 def jit(
     fun: Callable[..., Any] | None = None, /, *, options: Options | None = None, **keywords: Any
 ) -> Jitted | Callable[[Callable[..., Any]], Jitted]:
-    """As `jax.jit`, with its keywords, and memory-bound ops stitched into single kernels.
+    """Like `jax.jit`, and stitches memory-bound ops into single kernels.
 
-    Usable bare (`@fs.jit`) and as a factory (`@fs.jit(donate_argnums=0)`). Without a GPU it is
-    jax.jit, unless `options` (or FUSIONSTITCH_BACKEND) ask for the emulator. Called under vmap,
-    grad or an outer jit it is jax.jit: the outermost `fs.jit` does the stitching.
+    Use it bare (`@fs.jit`) or with keywords (`@fs.jit(donate_argnums=0)`). Without a GPU it behaves
+    as jax.jit, unless `options` or FUSIONSTITCH_BACKEND ask for the emulator. Under vmap, grad or
+    an outer jit it also behaves as jax.jit: only the outermost `fs.jit` stitches.
+
+    Results have the shapes and dtypes that jax.jit gives them.
 
     Args:
-        fun: a function of arrays and pytrees of them, as for jax.jit
+        fun: a function of arrays and pytrees of arrays, as for jax.jit
         options: how programs are stitched; by default `Options()`
-        keywords: those of this JAX's jax.jit, such as `static_argnames` or `donate_argnums`
+        keywords: keywords of the installed jax.jit, such as `static_argnames` or `donate_argnums`
 
     Returns:
-        A `Jitted`, which is called as `fun` is; without `fun` a decorator that makes one.
+        A `Jitted`, which is called like `fun`; without `fun`, a decorator that makes one.
 
     Raises:
-        TypeError: jax.jit has no such keyword, or `options` are no `Options`.
+        TypeError: `options` is not an `Options`, or jax.jit has no such keyword.
+
+    Calls of the result raise what `fun` raises. Under `fallback="error"` they also raise
+    StitchError if something cannot be stitched.
 
     Example:
         >>> import jax.numpy as jnp
@@ -88,7 +94,7 @@ def jit(
 
 @dataclass(eq=False)
 class Wrapping:
-    """What `fs.jit` was given, and the execution path that it chose for that."""
+    """The arguments of `fs.jit`, and the execution path chosen for them."""
 
     fun: Callable[..., Any]
     options: Options
@@ -99,19 +105,19 @@ class Wrapping:
 
     @functools.cached_property
     def execution(self) -> ExecutionPath:
-        # on first use, not on decoration: it initializes JAX's backends
+        # on first use, not on decoration: choosing initializes JAX's backends
         return choose(self.fun, self.plain, jit_again, self.keywords, self.options)
 
 
 class Jitted:
     """A function under `fs.jit`; satisfies `jax.stages.Wrapped`.
 
-    It is called as the function is, and shares its attributes, name and documentation.
+    It is called like the function, and has its attributes, name and documentation.
     """
 
-    # As with jax.jit its __dict__ is that of the function, names included. Whoever wraps it copies
-    # that (functools.wraps, jax.grad, ...) and whom it wraps may have put anything there: so
-    # nothing of ours is in it, but in slots, and nothing of ours is read from it.
+    # As with jax.jit, __dict__ is the function's own, names included. Wrappers such as
+    # functools.wraps and jax.grad copy it, and wrapped objects may have put anything there. So our
+    # own state is in slots, and we read nothing from __dict__.
     __slots__ = ("__dict__", "__weakref__", "_call", "_fusionstitch")
     __wrapped__: Callable[..., Any]
     __name__: str
@@ -119,7 +125,7 @@ class Jitted:
     def __init__(self, fun: Callable[..., Any], *, options: Options, keywords: dict[str, Any]):
         own = self._fusionstitch = Wrapping(fun, options, keywords)
         self.__dict__.update(getattr(fun, "__dict__", {}))
-        functools.update_wrapper(self, own.plain, updated=())  # by the names that jax.jit gives
+        functools.update_wrapper(self, own.plain, updated=())  # with the names that jax.jit gives
         self.__wrapped__ = fun
         self._call: Callable[..., Any] = _First(self)
 
@@ -131,19 +137,19 @@ class Jitted:
         return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        # a copy is a function of its own: what JAX compiled cannot be copied piece by piece
+        # copying wraps the function again: what JAX compiled cannot be copied
         own = self._fusionstitch
         return _again, (own.fun, own.options, own.keywords)
 
     def __repr__(self) -> str:
         try:
             return brief(f"fusionstitch.jit of {self._fusionstitch.fun!r}")
-        except Exception:  # as jax.jit's: an object need not have a text
+        except Exception:  # as jax.jit does: repr of an object may fail
             return "<fusionstitch.jit>"
 
     @without_own_frames
     def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
-        """As jax.jit's `trace`; `lower` of the result leads to the stitched program.
+        """Like jax.jit's `trace`; `lower` of the result leads to the stitched program.
 
         Arguments may be arrays or `jax.ShapeDtypeStruct`. Raises what the function raises.
         """
@@ -153,7 +159,7 @@ class Jitted:
 
     @without_own_frames
     def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
-        """As jax.jit's `lower`; `compile()` of the result gives a `Compiled`.
+        """Like jax.jit's `lower`; `compile()` of the result returns a `Compiled`.
 
         Arguments may be arrays or `jax.ShapeDtypeStruct`. Raises what the function raises.
         """
@@ -161,21 +167,21 @@ class Jitted:
 
     @without_own_frames
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
-        """As jax.jit's `eval_shape`: the results as `jax.ShapeDtypeStruct`; nothing is compiled."""
+        """Like jax.jit's `eval_shape`: the results as `jax.ShapeDtypeStruct`. Compiles nothing."""
         return self._fusionstitch.execution.own.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
-        """Forgets what was traced, stitched and compiled for this function."""
+        """Forgets everything traced, stitched and compiled for this function."""
         self._fusionstitch.execution.clear_cache()
 
     def _cache_size(self) -> int:
-        # JAX's own has no public name, yet it is how users count what was compiled
+        # jax.jit's own has no public name either, yet users count compiles with it
         size: int = self._fusionstitch.execution.cache_size()
         return size
 
 
 class _First:
-    """The first call of a `Jitted`: from then on its execution path is called."""
+    """The first call of a `Jitted`. Later calls go straight to its execution path."""
 
     def __init__(self, jitted: Jitted):
         self._jitted = weakref.ref(jitted)
@@ -191,7 +197,7 @@ class _First:
             raise
 
 
-# A slot's descriptor: what is called is what the slot holds, without a frame of Python's between.
+# The slot's descriptor: a call reaches what the slot holds without a Python frame in between.
 setattr(Jitted, "__call__", Jitted.__dict__["_call"])  # noqa: B010
 
 
@@ -214,8 +220,8 @@ def _lower(own: Wrapping, args: Any, kwargs: Any, **keywords: Any) -> Any:
 def call_of(
     fun: Callable[..., Any], args: Any, kwargs: Any, options: Options | None = None
 ) -> Call:
-    """A call to report on or to tune: by what `fs.jit` or jax.jit was given if `fun` comes from it,
-    with other options if there are any."""
+    """A call to report on or to tune. If `fun` is a jitted function, the call uses what `fs.jit` or
+    jax.jit was given; `options` override those of `fs.jit`."""
     import jax
 
     from fusionstitch.arguments import static_of
@@ -240,21 +246,27 @@ def report(
     device: str | None = None,
     **kwargs: Any,
 ) -> Report:
-    """Stitches `fun` for `args`, runs it where that is possible, and compares.
+    """Stitches `fun` for `args`, runs it where possible, and compares it with XLA.
 
-    On a GPU everything is measured. Without one the emulator runs the kernels, which gives the
-    error but no times; with `device` (a profile such as "h200") of a GPU that is not there, the
-    program is only planned.
+    On a GPU everything is measured. Without one, the emulator runs the kernels: this gives errors
+    but no times. With `device` naming a GPU that this machine does not have, the program is only
+    planned.
 
     Args:
-        fun: a function, or what `fs.jit` made of one: then by the options it was given there
-        args, kwargs: its arguments: arrays, or `jax.ShapeDtypeStruct` where only a plan is wanted
-        options: other options than those
-        device: profile to plan for, or the path of its JSON file; None: the GPU in use
+        fun: a function, or one jitted by `fs.jit`, whose options then apply
+        args, kwargs: its arguments: arrays, or `jax.ShapeDtypeStruct`, for which random values
+            are used if the program runs
+        options: replaces the options that `fs.jit` was given
+        device: name of the device profile to plan for, such as "h200", or the path of its JSON
+            file; None: the GPU in use
+
+    Returns:
+        A `Report`: times in microseconds, traffic in bytes, relative L2 errors.
 
     Raises:
-        StitchError: something could not be stitched, under `fallback="error"`. What `fun` raises
-            is raised, too.
+        OptionError: `device` names no profile, or the arguments exceed this machine's memory.
+        StitchError: something could not be stitched, under `fallback="error"`.
+        Exception: whatever `fun` raises.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -278,21 +290,27 @@ def report(
 def tune(
     fun: Any, /, *args: Any, budget: float = BUDGET, options: Options | None = None, **kwargs: Any
 ) -> TuneReport:
-    """Searches schedules for the kernels of `fun` on the GPU at hand, for about `budget` seconds.
+    """Searches schedules for the kernels of `fun` on the present GPU, for about `budget` seconds.
 
     Each pattern of the program gets the fastest schedule found, and a verdict against XLA's own
-    compile of the same ops. Both are kept in the cache folder: functions jitted from then on, in
-    any process, follow them without measuring. A call that the budget cut short goes on where
-    it stopped; several GPUs share the patterns.
+    compile of the same ops. Both are stored in the cache folder. Functions jitted later, in any
+    process, use them without measuring. A later call continues where the budget ended an earlier
+    one. Several GPUs share the patterns among them.
 
     Args:
-        fun: a function, or what `fs.jit` made of one
-        args, kwargs: its arguments
-        budget: seconds, about
-        options: other options than those that `fs.jit` was given
+        fun: a function, or one jitted by `fs.jit`
+        args, kwargs: its arguments: arrays, or `jax.ShapeDtypeStruct`; of arrays only
+            shapes and dtypes matter
+        budget: approximate time limit, in seconds
+        options: replaces the options that `fs.jit` was given
+
+    Returns:
+        A `TuneReport`: times of each pattern in microseconds.
 
     Raises:
-        MeasureError: there is no GPU. What `fun` raises is raised, too.
+        MeasureError: this machine has no GPU, or the program came from JAX's persistent
+            compilation cache, without its plan.
+        Exception: whatever `fun` raises.
 
     Example::
 
@@ -302,17 +320,17 @@ def tune(
 
 
 def install(options: Options | None = None) -> Verdict:
-    """Puts `fs.jit` in the place of jax.jit, for all functions jitted from now on.
+    """Replaces jax.jit by `fs.jit` for every function jitted from now on.
 
-    Only where JAX has a GPU, or where `options` (or FUSIONSTITCH_BACKEND) ask for the emulator;
-    elsewhere nothing happens, and a `FusionStitchWarning` and the verdict say why. Nor does it
-    under backend="xla", of which nobody is warned.
+    This takes effect only if JAX has a GPU, or if `options` or FUSIONSTITCH_BACKEND ask for the
+    emulator. Otherwise nothing happens, and a `FusionStitchWarning` and the verdict say why. With
+    backend="xla" nothing happens either, without a warning.
 
     Args:
         options: for all of these functions; by default `Options()`
 
     Returns:
-        A verdict, true if it is installed, with the reason if it is not.
+        A verdict: true if installed, otherwise false with the reason.
 
     Example:
         >>> import jax
@@ -345,7 +363,7 @@ def install(options: Options | None = None) -> Verdict:
 
 
 def uninstall() -> None:
-    """Gives jax.jit back; functions jitted in between stay stitched."""
+    """Restores jax.jit. Functions jitted since `install` stay stitched."""
     import jax
 
     if _original:

@@ -1,4 +1,4 @@
-"""Arguments for lowering and running: static ones bound, missing ones drawn."""
+"""Arguments for lowering and running: static ones bound, missing ones filled with random values."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 class Statics:
-    """Which arguments of a function jax.jit's `keywords` call static: by their numbers and by their
-    names. Where only one of both is given, the signature tells the other, as to JAX."""
+    """Which arguments of a function are static under jax.jit's `keywords`, by position and by name.
+    If only one of the two is given, the signature supplies the other, as in JAX."""
 
     def __init__(self, fun: Callable[..., Any], keywords: Mapping[str, Any]):
         self._numbers, names = (_as_list(keywords.get(name)) for name in STATIC)
@@ -34,7 +34,7 @@ class Statics:
             return
         try:
             parameters = inspect.signature(fun).parameters.values()
-        except (TypeError, ValueError):  # not every function has one
+        except (TypeError, ValueError):  # not every function has a signature
             return
         either = [(n, one.name) for n, one in enumerate(parameters) if one.kind == _EITHER]
         if self._numbers:
@@ -46,8 +46,8 @@ class Statics:
         return bool(self._numbers or self._names)
 
     def of(self, args: Sequence[Any]) -> tuple[set[int], set[str]]:
-        """The numbers and the names of those that are static in a call with so many `args`, which
-        may be fewer than there are numbers."""
+        """Positions and names of the static arguments in a call with these `args`. Positions past
+        the end are left out."""
         count = len(args)
         return {n % count for n in self._numbers if -count <= n < count}, self._names
 
@@ -55,7 +55,8 @@ class Statics:
 def bind_static(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], keywords: dict[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """`fun` with the arguments that jax.jit's `keywords` call static filled in, and the others."""
+    """Returns `fun` with the arguments bound that jax.jit's `keywords` make static, and the
+    others."""
     if not (statics := Statics(fun, keywords)):
         return fun, tuple(args), dict(kwargs)
     numbers, names = statics.of(args)
@@ -75,11 +76,11 @@ def bind_static(
 def static_of(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """Which of its arguments a function of jax.jit's calls static, as keywords for jax.jit; {} for
-    other functions. Raises what the function raises.
+    """The static arguments of a function jitted by jax.jit, as keywords for jax.jit; {} for other
+    functions. Raises what the function raises.
 
-    JAX tells how many they are: as many as a trace lacks. Which ones is tried out, for one that is
-    called static cannot be traced.
+    JAX shows how many there are: as many as are missing from a trace. Which ones they are is found
+    by trial, because a static argument that is passed as a traced one fails.
     """
     import jax
 
@@ -87,10 +88,10 @@ def static_of(
     if not isinstance(fun, jax.stages.Wrapped) or not (given or kwargs):
         return {}
     traced = fun.trace(*args, **kwargs)
-    told = caught(lambda: traced.args_info)
-    if isinstance(told, Failed):  # a class of the user's takes arrays alone
+    info = caught(lambda: traced.args_info)
+    if isinstance(info, Failed):  # a user's class accepts arrays only
         return _static_of_leaves(fun, args, kwargs, len(traced.jaxpr.in_avals))
-    positional, named = told
+    positional, named = info
     names = [name for name in kwargs if name not in named]
     keywords: dict[str, Any] = {"static_argnames": names} if names else {}
     count = len(args) - len(positional)
@@ -104,8 +105,8 @@ def static_of(
 def _static_of_leaves(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], count: int
 ) -> dict[str, Any]:
-    """As `static_of`, by the number of leaves that are traced: the fewest arguments without which
-    there are so many."""
+    """Like `static_of`, given the number of traced leaves: finds the fewest arguments whose removal
+    leaves that many."""
     import jax
 
     every: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
@@ -147,8 +148,8 @@ def _as_list(value: Any) -> list[Any]:
 
 
 class _Taken:
-    """An argument as a tree of JAX's that holds its leaves, under the names that they have in it:
-    JAX may put anything in their place."""
+    """An argument as a JAX pytree of its leaves, with the names they have in the user's own pytree.
+    JAX may put anything in the place of the leaves."""
 
     def __init__(self, leaves: Sequence[Any], tree: Any, names: tuple[_Name, ...]):
         self.leaves, self.tree, self.names = tuple(leaves), tree, names
@@ -171,9 +172,12 @@ class _Name:
 def takeable(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """`fun` and arguments that JAX can lower it for: it makes the user's classes anew of what
-    stands for their arrays (`jax.stages.ArgInfo`), which those that check their fields refuse. They
-    are made of arrays then, in the function."""
+    """Returns `fun` and arguments that JAX can lower it for.
+
+    JAX rebuilds the user's classes with placeholders (`jax.stages.ArgInfo`) for arrays, which
+    classes that check their fields reject. For those, the function itself rebuilds them, from
+    arrays.
+    """
     import jax
 
     info = jax.stages.ArgInfo(jax.core.ShapedArray((), np.float32), False)
@@ -203,15 +207,15 @@ def _register_taken() -> None:
     jax.tree_util.register_pytree_with_keys(
         _Taken,
         lambda one: (list(zip(one.names, one.leaves, strict=True)), (one.tree, one.names)),
-        lambda kept, leaves: _Taken(tuple(leaves), *kept),
+        lambda fields, leaves: _Taken(tuple(leaves), *fields),
         lambda one: (one.leaves, (one.tree, one.names)),
     )
 
 
 def concrete(tree: Any) -> Any:
-    """`tree` with values drawn for every jax.ShapeDtypeStruct, always the same ones.
+    """`tree` with random values for every jax.ShapeDtypeStruct, the same ones each time.
 
-    Raises OptionError for more bytes than this machine has.
+    Raises OptionError if they need more bytes than this machine has.
     """
     import jax
 
@@ -233,7 +237,8 @@ def concrete(tree: Any) -> Any:
 
 
 def random_value(draw: np.random.Generator, shape: Sequence[int], dtype: Any) -> Any:
-    """Standard normal floats, integers below 2 (valid as an index of most things), coin flips."""
+    """Standard normal floats, integers below 2 (valid as an index into almost anything), or
+    booleans."""
     import jax.numpy as jnp
 
     if jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.complexfloating):

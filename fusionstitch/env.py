@@ -1,4 +1,4 @@
-"""Every environment variable this project reads: declared once, typed, checked when read."""
+"""Every environment variable of this project: declared once, typed, and checked when read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Variable(Generic[T]):
-    """One variable. `allowed` says in words what `parse` takes; an empty value counts as unset."""
+    """One variable. `allowed` describes in words what `parse` accepts; an empty value counts as
+    unset."""
 
     name: str
     default: T
@@ -29,11 +30,11 @@ class Variable(Generic[T]):
 
     @property
     def text(self) -> str | None:
-        """What the environment holds, or None."""
+        """The text in the environment, or None if unset."""
         return os.environ.get(self.name) or None
 
     def get(self) -> T:
-        """The value now. Raises OptionError for text that is not allowed."""
+        """The current value. Raises OptionError for text that is not allowed."""
         if self.text is None:
             return self.default
         try:
@@ -69,7 +70,7 @@ def _flag(text: str) -> bool:
 def _expanded(text: str) -> Path:
     try:
         return Path(text).expanduser()
-    except RuntimeError:  # a ~ of nobody
+    except RuntimeError:  # ~ of an unknown user
         raise ValueError(text) from None
 
 
@@ -103,7 +104,7 @@ _SIZE = re.compile(r"(\d{1,15}) ?([KMGT]?B)?", re.IGNORECASE | re.ASCII)
 
 
 def _size(text: str) -> int | None:
-    """Bytes; None for no bound."""
+    """A size in bytes; None for no limit."""
     if text.lower() == "none":
         return None
     found = _SIZE.fullmatch(text)
@@ -211,23 +212,24 @@ def check() -> None:
 
 
 def unknown() -> list[str]:
-    """Names in the environment that look like ours but are not declared: most likely typos."""
+    """Names in the environment that start with our prefix but are not declared, most likely
+    typos."""
     declared = {variable.name for variable in VARIABLES}
     return sorted(n for n in os.environ if n.startswith(PREFIX) and n not in declared)
 
 
 class _Formatter(logging.Formatter):
-    """What is logged may quote a module, or another program's message."""
+    """Escapes log lines, which may quote a module or another program's message."""
 
     def format(self, record: logging.LogRecord) -> str:
         return foreign.lines(super().format(record))
 
 
 def configure_logging() -> None:
-    """Sends the log of the package to stderr at the level FUSIONSTITCH_LOG asks for.
+    """Sends the package's log to stderr at the level in FUSIONSTITCH_LOG.
 
-    A level that is not allowed logs nothing here: `import fusionstitch` is not to fail for it.
-    What is done with the package does, as for the other variables (`check`).
+    An invalid level logs nothing here, because `import fusionstitch` must not fail for it. The
+    first use of the package raises for it, as for the other variables (see `check`).
     """
     try:
         level = LOG.get()
@@ -235,7 +237,7 @@ def configure_logging() -> None:
         return
     logger = logging.getLogger("fusionstitch")
     if level == "off":
-        if LOG.text is not None:  # Python prints warnings that nobody handles
+        if LOG.text is not None:  # without a handler Python prints warnings itself
             logger.addHandler(logging.NullHandler())
         return
     handler = logging.StreamHandler()

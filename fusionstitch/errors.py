@@ -1,4 +1,4 @@
-"""The errors and the warning a user may want to catch, under one import."""
+"""The errors and the warning that a user may want to catch, in one module."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from fusionstitch.supported import missing
 
 
 class TargetError(FusionStitchError):
-    """A command's target cannot be found, or is not what a target has to be."""
+    """A command's target cannot be found, or is not a valid target."""
 
 
 class FusionStitchWarning(UserWarning):
-    """Something was left to XLA although stitching it was asked for; the message says why."""
+    """A program, or part of one, was left to XLA although stitching it was asked for. The message
+    says why. The results are correct."""
 
 
 def reason(error: BaseException) -> str:
-    """An error as a reason: its message when it is ours, else with its type and what to do."""
+    """An error as a reason: its message if it is our own error, else its type and what to do."""
     if isinstance(error, FusionStitchError):
         return str(error)
     if lacking := missing(error):
@@ -37,12 +38,12 @@ def reason(error: BaseException) -> str:
     return f"Defect in fusionstitch: {what}. Please report it; FUSIONSTITCH_LOG=debug shows where."
 
 
-#: What may fail of a stitched program.
+#: The two ways in which a stitched program can fail.
 REFUSED, NOT_RUN = "XLA refused the stitched program", "Its kernels could not be run"
 
 
 def why_failed(what: str, error: BaseException) -> str:
-    """What has failed, with the first line of the error that says so, as a sentence."""
+    """A sentence that says what failed, with the first line of the error."""
     line = foreign.line(next(iter(str(error).strip().splitlines()), type(error).__name__))
     return f"{what}: {line}" if line.endswith(".") else f"{what}: {line}."
 

@@ -1,4 +1,4 @@
-"""`fs.leave`: a part of a program that stays XLA's."""
+"""`fs.leave`: excludes a part of a program from stitching."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def leave(fun: F, /) -> F:
-    """`fun`, whose ops `fs.jit` never stitches: they are XLA's, as are their derivatives.
+    """Returns a function like `fun` whose ops, and their derivatives, `fs.jit` leaves to XLA.
 
-    It gives what `fun` gives, and costs nothing when the program runs: where JAX traces it, the
-    names of its ops say that they are left. It works under jit, grad, vmap, scan and checkpoint,
-    and inside of itself; a loop with such a part stays a loop of XLA's. Called op by op it is
-    `fun`. Raises TypeError for what is no function.
+    Results are those of `fun`, and there is no cost at run time: while JAX traces it, the names of
+    its ops are marked. It works under jit, grad, vmap, scan and checkpoint, and can be nested. A
+    loop that contains such a part stays an XLA loop. Outside of any trace it just calls `fun`.
+
+    Raises:
+        TypeError: `fun` is not callable.
 
     Example:
         >>> import jax.numpy as jnp
@@ -45,8 +47,8 @@ def leave(fun: F, /) -> F:
 
 
 def _is_traced() -> bool:
-    """Whether ops are written down here instead of being run. That may be so although nothing
-    shows it to be: all that `fun` works on may be what it closes over."""
+    """Whether ops are being traced here and not run. The arguments alone do not show it: `fun` may
+    work only on values that it closes over."""
     import jax
     import numpy as np
 
@@ -54,16 +56,16 @@ def _is_traced() -> bool:
 
 
 def _marked(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """What `fun` gives, inside of a jitted function with the name that the compiler looks for.
+    """Calls `fun` inside a jitted function whose name the compiler recognizes.
 
-    Only arrays that are being traced are arguments and results of it: all else is handed on as it
-    is, be it a number, a string or an array that is there.
+    Only traced arrays are its arguments and results. Everything else, such as numbers, strings and
+    concrete arrays, is passed through unchanged.
     """
     import jax
 
     given, tree = jax.tree.flatten((args, kwargs))
     traced = [number for number, leaf in enumerate(given) if isinstance(leaf, jax.core.Tracer)]
-    kept: list[Any] = []
+    structure: list[Any] = []
 
     def inside(*values: Any) -> list[Any]:
         leaves = [*given]
@@ -73,10 +75,10 @@ def _marked(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         made, shape = jax.tree.flatten(fun(*args, **kwargs))
         arrays = [leaf for leaf in made if isinstance(leaf, jax.core.Tracer)]
         rest = [None if isinstance(leaf, jax.core.Tracer) else (leaf,) for leaf in made]
-        kept[:] = [shape, rest]
+        structure[:] = [shape, rest]
         return arrays
 
     inside.__name__ = inside.__qualname__ = LEAVE
     arrays = iter(plain_jit()(inside)(*(given[number] for number in traced)))
-    shape, rest = kept
+    shape, rest = structure
     return jax.tree.unflatten(shape, [next(arrays) if one is None else one[0] for one in rest])

@@ -1,4 +1,4 @@
-"""What a user can choose, checked on construction."""
+"""The options of a user, checked on construction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusionstitch.costmodel.facts import SCOPES
 from fusionstitch.hlo.errors import OptionError
 from fusionstitch.templates import Templates
 
-#: Options with a closed list of values.
+#: Options that take one of a fixed list of values.
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "backend": env.BACKENDS,
     "scorer": env.SCORERS,
@@ -32,44 +32,46 @@ _COUNTS = ("max_patterns", "max_pattern_ops", "max_solver_nodes")
 class Options:
     """How programs are stitched.
 
-    Defaults of backend, scorer, fallback, numerics and trial come from the environment variables
-    FUSIONSTITCH_BACKEND, and so on. Raises OptionError, listing what is allowed.
+    The defaults of backend, scorer, fallback, numerics and trial come from the environment
+    variables FUSIONSTITCH_BACKEND and so on. A value that is not allowed raises OptionError, which
+    lists the allowed ones.
 
     Attributes:
-        backend: "cuda", "emulate" (kernels on the host: slow, for correctness and reading),
-            "xla" (plain jax.jit: nothing is stitched), or "auto": cuda where JAX has a GPU, plain
-            jax.jit elsewhere
-        scorer: what a pattern is worth: "model" (against an estimate of XLA's own fusions),
-            "guarded" (the model; where a program loses its trial or has none, what that cannot
-            prove is run beside XLA's kernels, once per machine), "measured" (whatever is chosen is
-            run so, while compiling), "mixed"
-            (the paper's: complex patterns are run so), "paper" (the paper's f(P), against
-            unfused ops). Results of tuning come before all of them. Nothing is run for a GPU
-            that is not in use, nor in programs of several processes, where "guarded" takes
+        backend: "cuda"; "emulate", which runs kernels on the host (slow, for checking and reading);
+            "xla", which is plain jax.jit: nothing is stitched; or "auto": "cuda" if JAX has a GPU,
+            else plain jax.jit
+        scorer: how the gain of a pattern is determined. "model" compares the cost model's estimate
+            with one of XLA's own fusions. "guarded" does so too; if a program loses its trial or
+            has none, the patterns that the model cannot prove are measured beside XLA's kernels,
+            once per machine. "measured" measures every chosen pattern while compiling. "mixed" is
+            the paper's scorer, which measures complex patterns only. "paper" uses the paper's f(P),
+            against unfused ops. Tuning results come before all of these. Nothing is measured for a
+            GPU that is not in use, nor in programs of several processes; there "guarded" takes only
             what the model proves
-        exploratory: also search patterns by Algorithm 2, not only by Algorithm 1
-        packing: also put ops without a data dependence into one kernel
-        sharing: reuse shared memory by Algorithm 4
+        exploratory: whether to search patterns by Algorithm 2 as well as by Algorithm 1
+        packing: whether to put ops without a data dependence into one kernel
+        sharing: whether to reuse shared memory, by Algorithm 4
         scope: the widest scope that a value inside a kernel may cross: "thread" (registers),
             "warp" (shuffles), "block" (shared memory), "cluster", "grid" (a grid barrier) or
             "loop" (whole loops run in one kernel); with packing, the paper's compositions
         fallback: "xla" leaves what cannot be stitched to XLA; "error" raises StitchError instead
         numerics: "default" may skip an intermediate rounding to bf16 or f16, as XLA does on
-            GPUs; "strict" keeps each; "fast" allows approximate functions
-        trial: "copies" runs each new program on a GPU as XLA compiles it and stitched, in turns, on
-            copies of its arguments, before its first call returns, and has the faster one serve
-            this and every later call. Nothing is tried that has side effects, under other scorers
-            than "guarded" and "measured", in programs of several processes, while a profiler
-            records, or where the copies have no room. "calls" has the first 28 calls of a program
-            with side effects be its trial: the two take turns. "off" takes plans as they are
-        templates: how to schedule patterns, instead of by default or as tuning found: texts of
-            templates by the name of a pattern's kernel, as `fusionstitch emit` writes them
-        device: profile to plan for, such as "h200", or the path of its JSON file; None: that of
-            the GPU in use
-        max_patterns: candidate patterns per graph, at most. This and the next two bound by
-            counts, never by time, so that plans repeat
-        max_pattern_ops: ops per pattern, at most
-        max_solver_nodes: branch-and-bound nodes of the solver, at most
+            GPUs; "strict" keeps every rounding; "fast" allows approximate functions
+        trial: whether the measured winner serves each new program on a GPU. "copies" runs the
+            program as XLA compiles it and stitched, alternately, on copies of its arguments, before
+            its first call returns; the faster one serves this and every later call. There is no
+            such trial for programs with side effects, under scorers other than "guarded" and
+            "measured", in programs of several processes, while a profiler records, or if the copies
+            do not fit in memory. "calls" also makes a trial of the first 28 calls of a program with
+            side effects: the two executables alternate. "off" uses every plan without a trial
+        templates: schedules for patterns, instead of the default or tuned ones: template texts by
+            kernel name, as `fusionstitch emit` writes them
+        device: device profile to plan for, such as "h200", or the path of its JSON file; None: the
+            profile of the GPU in use
+        max_patterns: the most candidate patterns per graph. This and the next two limit counts,
+            never time, so that plans are reproducible
+        max_pattern_ops: the most ops per pattern
+        max_solver_nodes: the most branch-and-bound nodes of the solver
 
     Example:
         >>> import fusionstitch as fs
@@ -118,7 +120,8 @@ class Options:
             devices.device(self.device)
 
     def replace(self, **changes: Any) -> Options:
-        """These options with some changed. Raises OptionError for a name or value that is none."""
+        """These options with some changed. Raises OptionError for an unknown name or a bad
+        value."""
         unknown = sorted(set(changes) - {f.name for f in dataclasses.fields(self)})
         if unknown:
             raise OptionError(f"Options has no {', '.join(unknown)}; see help(Options).")
@@ -126,6 +129,6 @@ class Options:
 
     @property
     def token(self) -> str:
-        """A short hash of the content. Equal options have equal tokens, in every process."""
+        """A short hash of the content: equal options have equal tokens, in every process."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""What this package needs: the versions of JAX that it works with, and modules of others."""
+"""What this package requires: supported JAX versions, and third-party modules."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
-#: The first that it works with, and the first that it does not (as pyproject.toml says).
+#: The first supported version, and the first unsupported one (as in pyproject.toml).
 SINCE, BEFORE = (0, 10, 2), (0, 13)
 
-#: Modules that stitching cannot do without, and the packages that have them.
+#: Modules that stitching requires, and the packages that provide them.
 NEEDED: Mapping[str, str] = {
     "jax": "jax",
     "jaxlib": "jaxlib",
@@ -24,7 +24,7 @@ NEEDED: Mapping[str, str] = {
 
 
 def missing(error: BaseException) -> str:
-    """What to do about a module that is not installed, "" for any other error."""
+    """How to fix a module that is not installed; "" for any other error."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     for module, package in NEEDED.items():
         if name is not None and (name == module or module.startswith(f"{name}.")):
@@ -36,7 +36,7 @@ def missing(error: BaseException) -> str:
 
 
 def jax_version() -> Verdict:
-    """Whether the JAX here is one of them; needs nothing of it but its version."""
+    """Whether the installed JAX is supported. Looks at its version only."""
     import jax
 
     found = jax.__version__
@@ -49,12 +49,12 @@ def jax_version() -> Verdict:
 
 
 def xla_version() -> tuple[int, ...]:
-    """That of jaxlib, which XLA comes with."""
+    """The version of jaxlib, which contains XLA."""
     return numbers(importlib.metadata.version("jaxlib"))
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with: (0, 13, 0) of "0.13.0.dev20270101"."""
+    """The leading numbers of a version: (0, 13, 0) for "0.13.0.dev20270101"."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, found[0].split("."))) if found else ()
 

@@ -1,4 +1,4 @@
-"""The templates that a user gives to patterns: checked once, and unchanged from then on."""
+"""Templates that a user gives for patterns: checked once, and immutable afterwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fusionstitch.hlo.errors import OptionError, TemplateSyntaxError
 
 
 class Templates(dict[str, str]):
-    """Texts by the name of a pattern's kernel. Raises OptionError for what is no template."""
+    """Template texts by kernel name. Raises OptionError for an invalid template."""
 
     def __init__(self, given: object = ()) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Which version this is: by name, and by all that decides what it makes of a program."""
+"""The version of the package: its name, and a hash of everything that decides its output."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _HERE = Path(__file__).parent
 
 @functools.cache
 def code() -> str:
-    """Changes with this package's files: a checkout has one version for many states."""
+    """A hash that changes with this package's files: a checkout has one version number for many
+    states."""
     stats = [(str(file.relative_to(_HERE)), os.stat(file)) for file in files()]
-    told = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    states = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    return hashlib.sha256(repr(states).encode()).hexdigest()
 
 
 def files() -> list[Path]:
-    """All that decides what is stitched, the headers of kernels among it."""
+    """All files that decide what is stitched, including the headers of kernels."""
     folders = [_HERE, *(_HERE / floor for floor in ("codegen", "costmodel", "hlo"))]
-    found = {file for folder in folders for file in folder.rglob("*")}  # links are not walked
+    found = {file for folder in folders for file in folder.rglob("*")}  # no links
     return sorted(f for f in found if f.suffix in (".py", ".json", ".cc", ".h", ".cuh"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fusionstitch import env
 from fusionstitch.commands.interrupts import heard
-from fusionstitch.commands.output import STDOUT, check_place, put, say, write, write_json
+from fusionstitch.commands.output import STDOUT, check_writable, put, say, write, write_json
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.options import Options
 from fusionstitch.supported import missing
@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code: 0, 2 for what the user can put right or has
+    """Runs one command and returns its exit code: 0 for success, 2 for what the user can fix or has
     interrupted, else 1."""
     parsed = command_line().parse_args(arguments)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     run: Callable[[argparse.Namespace], int] = parsed.run
     try:
-        if run is not _doctor:  # which goes on, to list what is wrong
+        if run is not _doctor:  # which continues and lists what is wrong
             env.LOG.get()
         with heard():
             return run(parsed)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One that says in one line what it does not take."""
+    """A parser whose errors fit on one line."""
 
     def error(self, message: str) -> NoReturn:
         say(f"{self.prog}: {message}. {self.prog} --help lists what it takes.", "stderr")
@@ -70,7 +70,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _count(text: str) -> int:
-    """A number of things."""
+    """Parses a count."""
     if (number := int(text)) < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
     return number
@@ -78,12 +78,12 @@ def _count(text: str) -> int:
 
 def _seconds(text: str) -> float:
     if not 0 < (seconds := float(text)) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no time to work in")
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
     return seconds
 
 
 def command_line() -> argparse.ArgumentParser:
-    """What the command takes; docs/_ext/command.py writes the reference from it."""
+    """The parser of the command; docs/_ext/command.py writes the reference from it."""
     parser = _Parser(
         prog="fusionstitch",
         description="Stitches memory-bound ops of JAX programs into single CUDA kernels.",
@@ -243,7 +243,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _planning(parser: argparse.ArgumentParser) -> None:
-    """What a target is planned for, and how."""
+    """Adds the options that say how a target is planned, and for which device."""
     parser.add_argument("--device", help="profile to plan for, such as h200; need not be here")
     parser.add_argument("--backend", choices=env.BACKENDS, help="where kernels run")
     parser.add_argument("--numerics", choices=env.NUMERICS, help="how intermediates round")
@@ -278,7 +278,7 @@ def _call(parsed: argparse.Namespace) -> Call:
     from fusionstitch.runtime.signals import held
 
     env.check()
-    # extensions of JAX make an ImportError of an interrupt; where there is no JAX is said later
+    # JAX extensions turn an interrupt into an ImportError; a missing JAX is reported later
     found = held(lambda: importlib.import_module("jax"))
     if isinstance(found, Failed) and missing(found.error):
         raise found.error
@@ -294,7 +294,7 @@ def _report(parsed: argparse.Namespace) -> int:
 
     wanted = parsed.json, parsed.html, parsed.trace
     for path in wanted:
-        check_place(path)
+        check_writable(path)
     if wanted.count(STDOUT) > 1:
         raise FusionStitchError("Only one of --json, --html and --trace can go to stdout.")
     with heard_on_stderr():
@@ -311,8 +311,8 @@ def _report(parsed: argparse.Namespace) -> int:
 
 
 def _workload(target: str) -> str:
-    place, colon, name = target.rpartition(":")
-    return f"{Path(place).stem}:{name}" if colon else Path(target).stem
+    module, colon, name = target.rpartition(":")
+    return f"{Path(module).stem}:{name}" if colon else Path(target).stem
 
 
 def _explain(parsed: argparse.Namespace) -> int:
@@ -322,8 +322,8 @@ def _explain(parsed: argparse.Namespace) -> int:
     from fusionstitch.reports.explain import explain
     from fusionstitch.reports.questions import Question
 
-    check_place(parsed.json)
-    question = Question(parsed.op, parsed.line, parsed.kernel)  # a wrong one is told before all
+    check_writable(parsed.json)
+    question = Question(parsed.op, parsed.line, parsed.kernel)  # fails early if invalid
     with heard_on_stderr():
         stitched = trial.plan(_call(parsed))
     if parsed.json is not None:
@@ -338,13 +338,13 @@ def _gaps(parsed: argparse.Namespace) -> int:
     from fusionstitch.commands.targets import heard_on_stderr
     from fusionstitch.reports import gaps, trial
 
-    check_place(parsed.json)
+    check_writable(parsed.json)
     planned, failed = [], []
     for target in parsed.targets:
         try:
             with heard_on_stderr():
                 plan = trial.plan(_call(argparse.Namespace(**{**vars(parsed), "target": target})))
-        except Exception as error:  # the other targets have gaps, too
+        except Exception as error:  # the other targets have gaps as well
             logger.debug("planning %s failed", target, exc_info=True)
             failed.append(error)
             say(f"fusionstitch: {target}: {error}", "stderr")
@@ -359,7 +359,7 @@ def _gaps(parsed: argparse.Namespace) -> int:
 
 
 def _exit_code(failed: Sequence[Exception]) -> int:
-    """That of a command some of whose targets failed."""
+    """The exit code of a command with these failed targets."""
     expected = all(isinstance(error, FusionStitchError) for error in failed)
     return 0 if not failed else _EXIT_USER_ERROR if expected else _EXIT_FAILURE
 
@@ -368,7 +368,7 @@ def _diff(parsed: argparse.Namespace) -> int:
     from fusionstitch.commands.targets import heard_on_stderr
     from fusionstitch.reports import differences, sides, trial
 
-    check_place(parsed.json)
+    check_writable(parsed.json)
     found = []
     for target in (parsed.before, parsed.after):
         if target.endswith(".json"):
@@ -435,10 +435,10 @@ def _tune(parsed: argparse.Namespace) -> int:
 
     if not (parsed.targets or parsed.taken or parsed.export):
         raise FusionStitchError("Name a target to tune, or use --import or --export.")
-    check_place(parsed.json)
-    check_place(parsed.export, stdout=False)
+    check_writable(parsed.json)
+    check_writable(parsed.export, stdout=False)
     if parsed.device is not None:
-        devices.device(parsed.device)  # a wrong name is not to be found out after all the tuning
+        devices.device(parsed.device)  # a wrong name fails before tuning starts
     if parsed.taken is not None:
         device, count = import_results(parsed.taken)
         say(f"{count} results for {device} taken from {parsed.taken}")
@@ -455,7 +455,7 @@ def _tune(parsed: argparse.Namespace) -> int:
             continue
         if parsed.json != STDOUT:
             say(reports[-1])
-        if parsed.export is not None:  # what is found is kept if a later target takes too long
+        if parsed.export is not None:  # results are saved in case a later target takes too long
             export_results(parsed.export, reports[-1].device)
     if parsed.json is not None:
         write_json(parsed.json, [report.to_dict() for report in reports])
@@ -471,7 +471,7 @@ def _calibrate(parsed: argparse.Namespace) -> int:
     from fusionstitch.compiler import progress
     from fusionstitch.measure.calibrate import MEASURED, calibrate, to_json
 
-    check_place(parsed.output)
+    check_writable(parsed.output)
     if parsed.gemms is not None or parsed.reductions is not None:
         return _tables(parsed)
     with progress.counted("measures this GPU", MEASURED) as step:
@@ -486,12 +486,12 @@ def _calibrate(parsed: argparse.Namespace) -> int:
 
 
 def _tables(parsed: argparse.Namespace) -> int:
-    """Times of XLA's own kernels, each table into the file that was named for it."""
+    """Writes tables of times of XLA's own kernels, each into its file."""
     from fusionstitch.compiler import progress
     from fusionstitch.measure import calibrate, gemms, reductions, xla_programs
 
     for path in (parsed.gemms, parsed.reductions):
-        check_place(path, stdout=False)
+        check_writable(path, stdout=False)
     meter = calibrate.meter(parsed.device)
     grids: dict[str, Iterator[xla_programs.Program]]
     grids = {"gemms": gemms.grid(), "reductions": reductions.grid()}

@@ -1,7 +1,7 @@
 """What this machine has and lacks, as `fusionstitch doctor` prints it.
 
-Whatever is missing, the rest is looked at: nothing but the standard library is imported outside
-the line that tells of it.
+Whatever is missing, the rest is still checked. Outside of the function that reports on it, only the
+standard library is imported.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fusionstitch.supported import NEEDED
 if TYPE_CHECKING:
     from fusionstitch.costmodel.devices import Device
 
-#: CuPy brings NVRTC, which only GPUs need.
+#: CuPy comes with NVRTC, which only GPUs need.
 _OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that was looked at; `wrong` where stitching will not work because of it."""
+    """One finding; `wrong` if stitching does not work because of it."""
 
     name: str
     value: str
@@ -37,18 +37,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was looked at, section by section."""
+    """The findings, section by section."""
 
     sections: Mapping[str, tuple[Line, ...]]
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """The names of what is wrong."""
+        """The names of the lines that are wrong."""
         return tuple(line.name for lines in self.sections.values() for line in lines if line.wrong)
 
     @property
     def text(self) -> str:
-        """For people; what is wrong is marked."""
+        """Text for people; wrong lines are marked."""
         texts: list[str] = []
         for title, lines in self.sections.items():
             texts.append(title)
@@ -58,7 +58,7 @@ class Examination:
         return "\n".join(texts)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, ready for JSON."""
+        """Plain data, ready for JSON."""
         found: dict[str, Any] = {
             title: {one.name: {"value": one.value, "wrong": one.wrong} for one in lines}
             for title, lines in self.sections.items()
@@ -67,7 +67,8 @@ class Examination:
 
 
 def examine() -> Examination:
-    """Versions, compilers, GPU, cache and environment variables; what is missing says so."""
+    """Examines versions, compilers, GPU, cache and environment variables; reports what is
+    missing."""
     sections: dict[str, Callable[[], Iterator[Line]]] = {
         "versions": _versions,
         "backends": _backends,
@@ -86,7 +87,7 @@ def _versions() -> Iterator[Line]:
         version = _version(package)
         try:
             importlib.import_module(module)
-        except Exception as error:  # a broken installation raises what it likes
+        except Exception as error:  # a broken installation may raise anything
             missing = isinstance(error, ModuleNotFoundError) and error.name == module
             why = f"missing: pip install {package}" if missing else f"broken: {_why(error)}"
             yield Line(package, why if missing else f"{version}, {why}", wrong=True)
@@ -104,18 +105,18 @@ def _version(package: str) -> str:
 
 
 def _backends() -> Iterator[Line]:
-    yield _asked("JAX's version", _supported)
-    yield _asked("JAX's compiler pass", _pass)
-    gpu = _asked("GPU", _gpu)
+    yield _checked("JAX's version", _supported)
+    yield _checked("JAX's compiler pass", _pass)
+    gpu = _checked("GPU", _gpu)
     yield gpu
     if not gpu.wrong:
-        yield _asked("device profile", _profile)
+        yield _checked("device profile", _profile)
     used = not gpu.wrong and gpu.value != _NO_GPU
-    yield _asked("NVRTC (cuda)", _nvrtc, needed=used)
-    launcher = _asked("launcher (cuda)", _launcher, needed=used)
+    yield _checked("NVRTC (cuda)", _nvrtc, needed=used)
+    launcher = _checked("launcher (cuda)", _launcher, needed=used)
     yield launcher
     built = used and launcher.value != _BROUGHT
-    yield _asked("C++ (emulate, launcher)", _compiler, needed=built or _emulated())
+    yield _checked("C++ (emulate, launcher)", _compiler, needed=built or _emulated())
 
 
 _BROUGHT = "came with the package"
@@ -155,7 +156,7 @@ def _device() -> Device:
     from fusionstitch.compiler import builders
     from fusionstitch.options import Options
 
-    # all that the environment may say otherwise, in a way that is not allowed
+    # reads every environment variable, so that an invalid one is reported
     chosen = Options(backend="auto", scorer="model", fallback="xla", numerics="default")
     return builders.profile(chosen)
 
@@ -190,7 +191,7 @@ def _compiler() -> str:
 def _emulated() -> bool:
     try:
         return env.BACKEND.get() == "emulate"
-    except FusionStitchError:  # the environment's own line says so
+    except FusionStitchError:  # reported by the environment's own line
         return False
 
 
@@ -225,7 +226,7 @@ def _environment() -> Iterator[Line]:
 
 
 def _why(error: Exception) -> str:
-    """What an error says, on one line: here it is no defect of ours."""
+    """The message of an error on one line; here it is not a defect of ours."""
     text = str(error) if isinstance(error, FusionStitchError) else repr(error)
     return " ".join(text.split())
 
@@ -234,9 +235,9 @@ def _refused(verdict: Verdict) -> NoReturn:
     raise FusionStitchError(verdict.reason)
 
 
-def _asked(name: str, what: Callable[[], str], needed: bool = True) -> Line:
-    """A line with what `what` says; with what it raises, which is wrong if it is `needed`."""
+def _checked(name: str, what: Callable[[], str], needed: bool = True) -> Line:
+    """A line with the result of `what`, or with its error, which is wrong if it is `needed`."""
     try:
         return Line(name, what())
-    except Exception as error:  # a broken installation raises what it likes
+    except Exception as error:  # a broken installation may raise anything
         return Line(name, _why(error), wrong=needed)

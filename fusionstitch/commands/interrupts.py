@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: Seconds until an interrupt comes again.
+#: Seconds until a lost interrupt is repeated.
 AGAIN_S = 0.05
 
 
 @contextmanager
 def heard() -> Iterator[None]:
-    """An interrupt that arrives where nothing can be raised comes again a moment later: in a
-    destructor, or in a callback of the garbage collector, of which JAX has one, Python only
-    mentions it and goes on."""
+    """Repeats an interrupt a moment later if it arrives where nothing can be raised. In a
+    destructor, or in a callback of the garbage collector (JAX has one), Python only prints it and
+    continues."""
     before = sys.unraisablehook
     main = threading.main_thread().ident
     timers: list[threading.Timer] = []

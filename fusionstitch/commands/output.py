@@ -1,4 +1,4 @@
-"""Where a command's answers go: to stdout or a file; what else it says goes to stderr."""
+"""Where a command's answers go: to stdout or a file. All its other messages go to stderr."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from pathlib import Path
 from fusionstitch.errors import FusionStitchError
 from fusionstitch.hlo import foreign
 
-#: A file's name that stands for stdout.
+#: The file name that means stdout.
 STDOUT = Path("-")
 
 
 def say(text: object, stream: str = "stdout") -> None:
-    """Prints what may quote a module."""
+    """Prints text that may quote a module."""
     put(foreign.lines(str(text)), stream)
 
 
 def put(text: str, stream: str = "stdout") -> None:
-    """Prints whatever the terminal's encoding can hold, if it is open."""
+    """Prints what the terminal's encoding can represent, if the stream is open."""
     if (file := getattr(sys, stream)) is not None and not file.closed:
         encoding = file.encoding or "utf-8"
         print(text.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
 
 
 def write_json(path: Path, data: object, indent: int | None = 2) -> None:
-    """Writes data as JSON into a file, or onto stdout for "-"."""
+    """Writes data as JSON into a file, or to stdout for "-"."""
     write(path, json.dumps(data, indent=indent, allow_nan=False) + "\n")
 
 
-def check_place(path: Path | None, stdout: bool = True) -> None:
-    """Raises for a file that nothing can be written to: not only after all the work."""
+def check_writable(path: Path | None, stdout: bool = True) -> None:
+    """Raises if a file cannot be written, before the work starts and not after it."""
     if path is None or (path == STDOUT and stdout):
         return
     if path == STDOUT:
@@ -43,7 +43,7 @@ def check_place(path: Path | None, stdout: bool = True) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes into a file, or onto stdout for "-"."""
+    """Writes into a file, or to stdout for "-"."""
     if path == STDOUT:
         put(text.rstrip("\n"))
         return

@@ -1,4 +1,4 @@
-"""What a command works on: a function of the user's with its arguments, or a module in a file."""
+"""What a command works on: a user's function with its arguments, or a module in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fusionstitch.execution.original import plain_jit
 from fusionstitch.hlo.frames import Frame, is_users
 from fusionstitch.supported import jax_version
 
-#: Endings of files that hold a module.
+#: File name endings of modules.
 MODULE_FILES = (".hlo", ".txt", ".mlir", ".stablehlo", ".bc", ".pb")
 HOW = (
     "A target is file.py:name or package.module:name, where name() returns (function, arguments), "
@@ -31,8 +31,8 @@ HOW = (
 
 
 def templates(files: Sequence[Path]) -> dict[str, str]:
-    """The texts of files of templates by the kernels that they are named after, up to the first
-    dot. Raises TargetError."""
+    """Texts of template files by kernel name, which is the file name up to the first dot. Raises
+    TargetError."""
     found: dict[str, str] = {}
     for path in files:
         name = path.name.partition(".")[0]
@@ -48,18 +48,18 @@ def templates(files: Sequence[Path]) -> dict[str, str]:
 def load(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The function and the arguments that `target` names.
 
-    A module in a file becomes a function of its parameters, with their shapes as arguments.
-    Raises TargetError, which says what is wrong with the target.
+    A module in a file becomes a function of its parameters, with their shapes as arguments. Raises
+    TargetError, which says what is wrong with the target.
     """
     path = Path(target)
     if path.suffix in MODULE_FILES:
         if not path.is_file():
             raise TargetError(f"There is no file {target}. {HOW}")
         return _module(path)
-    place, colon, name = target.rpartition(":")
-    if not colon or not place or not name:
+    source, colon, name = target.rpartition(":")
+    if not colon or not source or not name:
         raise TargetError(f"{target!r} names no function. {HOW}")
-    module = _python(place)
+    module = _python(source)
     if not hasattr(module, name):
         close = difflib.get_close_matches(name, [n for n in vars(module) if n[0] != "_"])
         nearest = f" Close to it: {', '.join(close)}." if close else ""
@@ -79,8 +79,8 @@ def load(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def call(target: str) -> Call:
-    """The call that `target` names. Raises TargetError, also for a function that JAX cannot trace
-    with its arguments. JAX keeps what it has traced, so that this costs nothing."""
+    """The call that `target` names. Raises TargetError, also if JAX cannot trace the function with
+    its arguments. JAX caches the trace, so the check is free."""
     fun, args = load(target)
     try:
         found = call_of(fun, args, {})
@@ -95,15 +95,16 @@ def call(target: str) -> Call:
 
 @contextlib.contextmanager
 def heard_on_stderr() -> Iterator[None]:
-    """What a target prints, also from other processes, goes to stderr: stdout has the answer."""
+    """Sends whatever a target prints, also from other processes, to stderr: stdout has the
+    answer."""
     with contextlib.ExitStack() as stack:
         if sys.stdout is not None:
             sys.stdout.flush()
-        with contextlib.suppress(OSError):  # one of them may be closed
-            kept = os.dup(1)
-            stack.callback(os.close, kept)
+        with contextlib.suppress(OSError):  # a stream may be closed
+            saved = os.dup(1)
+            stack.callback(os.close, saved)
             os.dup2(2, 1)
-            stack.callback(os.dup2, kept, 1)
+            stack.callback(os.dup2, saved, 1)
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
 
@@ -130,33 +131,33 @@ def _required(maker: Callable[..., Any]) -> list[str]:
 
 
 def _failed(error: BaseException) -> str:
-    """What an error in the user's own code was, and where in that."""
+    """The message and location of an error in the user's code."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     stack = [Frame(frame.filename, frame.name, frame.lineno or 0) for frame in frames]
-    place = next(filter(is_users, stack), None)
-    where = f" at {place.file}:{place.line}" if place else ""
+    frame = next(filter(is_users, stack), None)
+    where = f" at {frame.file}:{frame.line}" if frame else ""
     said = f": {error}" if str(error) else ""
     return f"raised {type(error).__name__}{where}{said}"
 
 
-def _python(place: str) -> ModuleType:
-    if place.endswith(".py"):
-        return _python_file(Path(place))
+def _python(source: str) -> ModuleType:
+    if source.endswith(".py"):
+        return _python_file(Path(source))
     sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(place)
+        return importlib.import_module(source)
     except ModuleNotFoundError as error:
-        if error.name is not None and (place == error.name or place.startswith(error.name + ".")):
-            raise TargetError(f"There is no module {place}. {HOW}") from None
-        raise TargetError(f"{place} {_failed(error)}") from error
+        if error.name is not None and (source == error.name or source.startswith(error.name + ".")):
+            raise TargetError(f"There is no module {source}. {HOW}") from None
+        raise TargetError(f"{source} {_failed(error)}") from error
     except (Exception, SystemExit) as error:
-        raise TargetError(f"{place} {_failed(error)}") from error
+        raise TargetError(f"{source} {_failed(error)}") from error
 
 
 def _python_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise TargetError(f"There is no file {path}. {HOW}")
-    # as python runs a script: what lies beside it can be imported
+    # as for a script: modules in the same folder can be imported
     sys.path.insert(0, str(path.parent.resolve()))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -171,7 +172,7 @@ def _python_file(path: Path) -> ModuleType:
 
 
 def _module(path: Path) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The module as a function of its parameters, and their shapes: values are drawn to run it."""
+    """The module as a function of its parameters, and their shapes; runs use random values."""
     import jax
 
     from fusionstitch.hlo.importer import from_proto

@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 
 @functools.cache
 def store() -> Store:
-    """The cache of built kernels of this process's cache folder."""
+    """The store of built kernels in this process's cache folder."""
     return Store()
 
 
 def emulated(device: Device | None = None) -> Builder:
-    """Kernels by the host compiler, all in one unit; if that fails, one by one.
+    """Builds kernels with the host compiler, all in one unit; if that fails, one by one.
 
-    With a device, only those that it could launch.
+    With a device, rejects kernels that it could not launch.
     """
 
     def build(kernels: Sequence[Kernel]) -> list[Built | ToolchainError]:
@@ -60,7 +60,7 @@ def emulated(device: Device | None = None) -> Builder:
 
 
 def cuda(device: Device, options: Options) -> Builder:
-    """Kernels by NVRTC, for the architecture of `device`."""
+    """Builds kernels with NVRTC, for the architecture of `device`."""
 
     def build(kernels: Sequence[Kernel]) -> list[Built | ToolchainError]:
         from fusionstitch.runtime import cuda as backend
@@ -79,7 +79,7 @@ def cuda(device: Device, options: Options) -> Builder:
 
 
 def gpu() -> Verdict:
-    """Whether JAX runs on an NVIDIA GPU here, with its kind and number; initializes JAX's
+    """Whether JAX runs on an NVIDIA GPU here, with its kind and index. Initializes JAX's
     backends."""
     import jax
 
@@ -92,11 +92,11 @@ def gpu() -> Verdict:
 
 
 def profile(options: Options) -> Device:
-    """The profile to plan for: the one asked for, else the GPU's, else "emulated". One without
-    clusters where `options.scope` is narrower.
+    """The profile to plan for: the requested one, else the GPU's, else "emulated". It has no
+    clusters if `options.scope` is narrower.
 
-    FUSIONSTITCH_PROFILE replaces that of the GPU. Raises OptionError for a GPU that kernels cannot
-    be written for, or that nothing is known about.
+    FUSIONSTITCH_PROFILE replaces the GPU's profile. Raises OptionError for a GPU that kernels
+    cannot be written for, or that nothing is known about.
     """
     found = _profile(options)
     clusters = SCOPES.index(options.scope) >= SCOPES.index("cluster")
@@ -117,8 +117,9 @@ def _profile(options: Options) -> Device:
 
 @functools.cache
 def _of_gpu(kind: str, number: int) -> Device:
-    """The profile of its name, if that is what the driver describes: names are shared by cards of
-    several sizes and by parts of cards. Otherwise one from the driver's description, once told."""
+    """The profile of that name, if it matches the driver's description: cards of several sizes and
+    parts of cards share names. Otherwise a profile made from the driver's description, logged
+    once."""
     measured = devices.named(kind)
     try:
         stated = driver.properties(number)

@@ -1,4 +1,4 @@
-"""What builders give, in a file that loads nothing of the compiler."""
+"""What builders return, in a file that loads nothing of the compiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Built:
-    """A kernel's artifact; registers per thread and log where the compiler reports them."""
+    """A kernel's artifact, with registers per thread and the log if the compiler reports them."""
 
     artifact: Artifact
     registers: int | None = None
@@ -27,5 +27,5 @@ class Built:
         return brief(f"Built {self.artifact!r}{registers}")
 
 
-#: Builds kernels, in order; a kernel that the toolchain refused has its error in its place.
+#: Builds kernels, in order; a kernel that the toolchain rejects yields its error.
 Builder: TypeAlias = "Callable[[Sequence[Kernel]], Sequence[Built | ToolchainError]]"

@@ -1,4 +1,5 @@
-"""The compiler: HLO bytes in, HLO bytes and a plan out. All doors of the project lead here."""
+"""The compiler: HLO bytes in, HLO bytes and a plan out. Every entry point of the project ends
+here."""
 
 from __future__ import annotations
 
@@ -70,16 +71,18 @@ def stitch(
 ) -> Stitched:
     """Plans `data` (HloModuleProto bytes) for `device` and replaces each pattern by a custom call.
 
-    Without a builder kernels are generated but not built, and the module stays as it is. With
-    `aliasing` kernels may overwrite dead operands: only where XLA still inserts copies after this.
-    A module that XLA has not `simplified` is brought to the values it would compute.
-    `tuned` are the results of tuning to follow; `measure`, by default their times, is asked for
-    measured times of patterns. `judge` revises the plans by what it measures. `ahead` is called
-    before each kernel whose text is to be built. To the `truth` about the program under XLA, if it
-    was measured, XLA's modelled times are scaled.
-    Under fallback="xla" nothing of ours is raised: what fails is left to XLA with the reason kept
-    in `fallbacks`. Under "error" a StitchError says what failed. What the caller's signal handlers
-    raise meanwhile is raised at once.
+    Without a builder, kernels are generated but not built, and the module is unchanged. With
+    `aliasing`, kernels may overwrite dead operands; use this only if XLA still inserts copies
+    afterwards. A module that XLA has not `simplified` is first rewritten to compute XLA's values.
+
+    `tuned` are tuning results to use. `measure` provides measured times of patterns; by default it
+    returns those of `tuned`. `judge` revises the plans by its measurements. `ahead` is called
+    before each kernel whose text is to be built. If the program was measured under XLA, XLA's
+    modelled times are scaled to that `truth`.
+
+    Under fallback="xla" nothing of ours is raised: on a failure the part is left to XLA, and
+    `fallbacks` has the reason. Under "error" a StitchError says what failed. Exceptions from the
+    caller's signal handlers are raised at once.
     """
     measure = measure or tuned.times(options)
     run = _Run(
@@ -100,7 +103,7 @@ def stitch(
     if not isinstance(found, Failed):
         log(found)
         return found
-    # rule 1: whatever goes wrong, the program still runs
+    # rule 1: whatever fails, the program still runs
     error = found.error
     if isinstance(error, StitchError):
         raise error
@@ -117,7 +120,7 @@ def stitch(
 
 
 def log(result: Stitched) -> None:
-    """Logs what became of a program, for who asks for that."""
+    """Logs the result for a program."""
     if logger.isEnabledFor(logging.INFO):
         kernels = {id(one.chosen): one.kernel.name for one in result.stitches}
         left = [(one.ops, one.reason) for one in result.fallbacks]
@@ -146,18 +149,18 @@ class _Run:
     name: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
-    #: what the plans rest on besides the model
+    #: the measurements that the plans rest on
     evidence: Evidence = field(default_factory=Evidence)
-    #: the literals that no pass reads, while they are out of the module
+    #: literals that no pass reads, while they are detached from the module
     literals: tuple[bytes, ...] = ()
-    #: the patterns of which kernels were made to be measured, by structure and duties
+    #: patterns whose kernels were made to be measured, by structure and in-place outputs
     measured: dict[str, Pattern] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.kernels = Kernels(self.options, self.device, self.tuned, self.announce)
 
     def announce(self, name: str) -> None:
-        """A kernel is to be made."""
+        """Called before a kernel is made."""
         check()
         self.step(f"codegen {name}")
         if self.builder is not None:
@@ -177,7 +180,7 @@ class _Run:
     def again(
         self, module: Module, planned: Mapping[Graph, GraphPlanner], evidence: Evidence
     ) -> Stitched:
-        """The program once more, with the plans that there are by now."""
+        """Makes the program again with the current plans."""
         self.evidence, self.fallbacks, self.step = evidence, [], silent
         return self.carried_out(module, planned)
 
@@ -215,17 +218,16 @@ class _Run:
             return module
 
     def as_xla(self, module: Module) -> Module:
-        """The module that computes what XLA would."""
+        """The module rewritten to compute what XLA would."""
         if self.simplified:
             return module
         with self.timed("simplify"):
             return as_xla(module, xla_version())
 
     def open_loops(self, module: Module) -> Module:
-        """The module whose loops have the form of kernels, without what they need not do
-        themselves."""
+        """The module with loops in the form that kernels need, and with work moved out of them."""
         if not become_kernels(self.options):
-            return module  # rows gain nothing by it
+            return module  # rows gain nothing from it
         with self.timed("simplify"):
             module = formed(module, self.device)
             if self.options.numerics == "strict":
@@ -233,7 +235,7 @@ class _Run:
             return opened(module, self.device)
 
     def join_sums(self, module: Module) -> Module:
-        """The module with the sums over an unrolled loop's steps as one op each."""
+        """The module with each sum over an unrolled loop's steps as one op."""
         if self.options.numerics == "strict":
             return module  # terms are added in another order
         with self.timed("simplify"):
@@ -248,7 +250,7 @@ class _Run:
             return simplify_module(module)
 
     def plan(self, module: Module) -> dict[Graph, GraphPlanner]:
-        """What has planned each graph; graphs that are equal but for names are planned once."""
+        """The planner of each graph; graphs that differ only in names are planned once."""
         with self.timed("plan"), collected_later():
             return plan_graphs(module, self.planner)
 
@@ -267,7 +269,7 @@ class _Run:
     def make(
         self, module: Module, patterns: Sequence[Pattern]
     ) -> list[tuple[Kernel, Artifact] | None]:
-        """The kernels that patterns of `module` get, built; None for one that has none."""
+        """The built kernels of patterns of `module`; None for a pattern that has none."""
         assert self.builder is not None
         each = ((pattern, overwrites(module, pattern)) for pattern in patterns)
         kernels = [self.kernels.of(pattern, over, self.measured) for pattern, over in each]
@@ -283,8 +285,8 @@ class _Run:
         return found
 
     def generate(self, module: Module, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Kernel]]:
-        """A kernel per pattern; patterns of equal structure and equal duties share it."""
-        # names are those of the first pattern that is written, whatever was measured
+        """A kernel per pattern; patterns with equal structure and in-place outputs share one."""
+        # names come from the first pattern written, whatever was measured
         written, named = [], dict[str, Pattern]()
         drawn: dict[Kernel, dump.Drawn] = {}
         with self.timed("codegen"), collected_later():
@@ -302,8 +304,8 @@ class _Run:
         return written
 
     def find_templates(self, chosen: Sequence[Chosen], kernels: Sequence[Kernel]) -> None:
-        """Logs the templates that no pattern is there for: by the name of its kernel, or of all
-        kernels of its kind, whatever they overwrite."""
+        """Warns about templates without a pattern. A template names one kernel, or all kernels of a
+        kind whatever they overwrite."""
         known = {kernel.name for kernel in kernels}
         known |= {kernel_name(one.pattern.ops, one.pattern.key) for one in chosen}
         if missing := ", ".join(sorted(self.options.templates.keys() - known)):
@@ -327,7 +329,7 @@ class _Run:
         return tuple(stitches)
 
     def write(self, module: Module, stitches: Sequence[Stitch]) -> tuple[bytes, tuple[Stitch, ...]]:
-        """The module with the kernels of `stitches` in it, and those of them it has."""
+        """The module with the kernels of `stitches`, and those of them that it contains."""
         with self.timed("export"):
             written: list[tuple[Stitch, Replacement]] = []
             for one in stitches:
@@ -341,7 +343,7 @@ class _Run:
             return data, tuple(one for one, _ in written)
 
     def rewritten(self, module: Module, stitches: Sequence[Stitch]) -> bytes:
-        """The module with these of the kernels that `write` has put into it."""
+        """The module with only these of the kernels that `write` has put into it."""
         return self.exported(module, [(one, self.replacement(module, one)) for one in stitches])
 
     def exported(self, module: Module, written: Sequence[tuple[Stitch, Replacement]]) -> bytes:
@@ -367,7 +369,7 @@ class _Run:
         )
 
     def leave(self, chosen: Chosen, why: str) -> None:
-        """Leaves a pattern to XLA; raises where the user wants to know."""
+        """Leaves a pattern to XLA; raises under fallback="error"."""
         ops = tuple(op.name for op in chosen.pattern.ops)
         if self.options.fallback == "error":
             raise StitchError(

@@ -1,7 +1,7 @@
-"""Writing generated kernels where FUSIONSTITCH_DUMP_DIR says, before they are built.
+"""Writes generated kernels to FUSIONSTITCH_DUMP_DIR before they are built.
 
-Each has a folder of its name: what it was on its way (`codegen/snapshots/`), numbered in order, and
-last its text. The headers that the texts include lie beside the folders, once.
+Each kernel has a folder of its name, with its intermediate forms (`codegen/snapshots/`), numbered
+in order, and its text last. The included headers are beside these folders, once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What this writes for a kernel: those of an earlier dump go.
+#: Files that this writes for a kernel; those of an earlier dump are deleted.
 _OURS = re.compile(r"\d\d_[a-z_]+\.(txt|cu)")
 
 
@@ -29,12 +29,12 @@ Drawn = Callable[[], "Sequence[Snapshot]"]
 
 
 def kernels(generated: Mapping[Kernel, Drawn]) -> None:
-    """A folder per kernel, of which the snapshots are made only now. A folder that cannot be
-    written costs a log line, not the run."""
+    """Writes a folder per kernel; snapshots are made only here. If a folder cannot be written, a
+    warning is logged and the run continues."""
     folder = env.DUMP_DIR.get()
     if folder is None:
         return
-    from fusionstitch.runtime.emulator import header_folder  # who dumps nothing needs none
+    from fusionstitch.runtime.emulator import header_folder  # needed only for dumps
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def kernels(generated: Mapping[Kernel, Drawn]) -> None:
 
 
 def _drawn(kernel: Kernel, draw: Callable[[], Sequence[Snapshot]]) -> Sequence[Snapshot]:
-    """The snapshots of a kernel; none where making them fails, which the kernel did not."""
+    """The snapshots of a kernel; empty if making them fails, although the kernel itself is fine."""
     try:
         return draw()
     except Exception:

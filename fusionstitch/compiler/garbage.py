@@ -1,4 +1,4 @@
-"""When Python looks for garbage."""
+"""When Python's garbage collector runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def collected_later() -> Iterator[None]:
-    """Cycles are not looked for meanwhile: not where programs run, whose cycles hold their arrays.
+    """Disables the cycle collector meanwhile. It must not be used while programs run, whose cycles
+    hold their arrays.
 
-    Planning and code generation make millions of objects, hardly one of them part of a cycle, and
-    keep many of them to their end: going through these again and again took a fifth of their time.
+    Planning and code generation make millions of objects, few of them in cycles, and keep many of
+    them. Traversing these again and again took a fifth of their time.
     """
     wanted = gc.isenabled()
     try:

@@ -28,26 +28,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The (output, input) pairs whose memory a kernel shares.
+#: (output, input) pairs that share memory.
 Over = tuple[tuple[int, int], ...]
 
 
 @dataclass(eq=False)
 class Kernels:
-    """Makes kernels. `announce` is called with the name of each before it is made."""
+    """Makes kernels. Calls `announce` with the name of each before it is made."""
 
     options: Options
     device: Device
     tuned: Tuned
     announce: Callable[[str], object]
-    #: what planning left of them
+    #: drafts of kernels left over from planning
     drafts: dict[Pattern, Draft | Looped] = field(default_factory=dict)
-    #: by structure and duties, and the pattern whose names are in the text
+    #: by structure and in-place outputs, and by the pattern whose names are in the text
     made: dict[tuple[str, Pattern], Kernel | str] = field(default_factory=dict)
 
     def of(self, pattern: Pattern, over: Over, alike: dict[str, Pattern]) -> Kernel | str:
         """The kernel of a pattern whose outputs overwrite inputs (`over`), or why there is none.
-        `alike` are patterns by structure and duties: where one is there, the kernel is its own."""
+        `alike` has patterns by structure and in-place outputs: if one matches, its kernel is
+        used."""
         key = pattern.key
         if over:
             key = hashlib.sha256(f"{key} {over}".encode()).hexdigest()
@@ -63,13 +64,13 @@ class Kernels:
         return self.made[key, first]
 
     def drafted(self, pattern: Pattern, settings: CodegenOptions) -> Kernel | None:
-        """The kernel that planning has left the statements of, if it is to have these settings."""
+        """The kernel finished from a draft of planning, if it needs the same settings."""
         found = self.drafts.pop(pattern, None)
         if found is None or found.options not in settings.attempts:
             return None
         try:
             return found.kernel()
-        except Exception:  # said where it is generated from the beginning
+        except Exception:  # reported when it is generated from scratch
             logger.debug("finishing a kernel failed", exc_info=True)
             return None
 
@@ -80,8 +81,8 @@ class Kernels:
         return part, dataclasses.replace(settings, overwrites=over)
 
     def snapshots(self, name: str, pattern: Pattern, over: Over) -> Sequence[Snapshot]:
-        """What a pattern was on its way to the kernel of that name."""
-        from fusionstitch.codegen.snapshots.snapshots import snapshots  # for dumps alone
+        """The intermediate forms of the kernel of that name."""
+        from fusionstitch.codegen.snapshots.snapshots import snapshots  # for dumps only
 
         check()
         part, settings = self.part(name, pattern, over)

@@ -1,4 +1,4 @@
-"""Names and keys that depend on content alone, so that equal work is found and done once."""
+"""Names and keys that depend on content only, so that equal work is done once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import content
 
-#: Opcodes that make a kernel recognisable, the most telling first, and what they are called.
+#: Opcodes that identify a kernel, the most distinctive first, and their names.
 _TELLING = {
     "dot": "dot",
     "reduce": "reduce",
@@ -36,14 +36,14 @@ _WORDS = 3
 
 
 def kernel_name(ops: Sequence[Op], key: str) -> str:
-    """Such as `fs_dot_reduce_exp_1a2b3c4d`: what is inside, and the first digits of `key`."""
+    """A name such as `fs_dot_reduce_exp_1a2b3c4d`: its main ops, and the first digits of `key`."""
     present = {op.opcode for op in ops}
     words = [word for opcode, word in _TELLING.items() if opcode in present][:_WORDS]
     return "_".join(["fs", *words, key[:8]])
 
 
 def graph_key(graph: Graph) -> str:
-    """A hash of a whole graph's structure: names, source lines and proto ids do not enter."""
+    """A hash of a whole graph's structure, without names, source lines and proto ids."""
     position = {op.origin: op.id for op in graph if op.origin is not None}
     digest = hashlib.sha256()
     for op in graph:

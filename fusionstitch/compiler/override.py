@@ -1,7 +1,7 @@
-"""Kernels of the user's own in the place of generated ones: the files in FUSIONSTITCH_OVERRIDE_DIR.
+"""User-provided kernels that replace generated ones: the files in FUSIONSTITCH_OVERRIDE_DIR.
 
-`fs_reduce_1a2b3c4d.cu` there takes the place of the kernel of that name, which follows from the
-kernel's ops and types alone. The folder that `fusionstitch emit` writes is such a folder.
+`fs_reduce_1a2b3c4d.cu` in that folder replaces the kernel of that name, which depends only on the
+kernel's ops and types. The folder that `fusionstitch emit` writes can be used as such a folder.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from fusionstitch.runtime import trust
 
 logger = logging.getLogger(__name__)
 
-#: The fact of a kernel whose text is another's: the file.
+#: The fact that names the file of a replaced kernel's text.
 FACT = "override"
-#: How it is launched, as `fusionstitch emit` writes it.
+#: The launch line, as `fusionstitch emit` writes it.
 _LAUNCH = re.compile(
     r"//\s*launch\s*<<<\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*>>>(\s*cooperatively\b)?.*"
 )
-#: A line that means to say so.
+#: A line that looks like a launch line.
 _LAUNCH_LINE = re.compile(r"^//\s*launch\b\W*[<\d].*$", re.MULTILINE)
-#: What was said already: files with their texts.
+#: Files and texts already reported.
 _said: set[tuple[str, str]] = set()
 
 
 def token() -> str:
-    """What the folder holds, as a hash; "" without one. It decides what becomes of programs."""
+    """A hash of the folder's content; "" without a folder. It is part of the key of programs."""
     folder = env.OVERRIDE_DIR.get()
     if folder is None:
         return ""
@@ -44,15 +44,15 @@ def token() -> str:
     for path in sorted(folder.glob("*.cu")):
         try:
             text = _read(path)
-        except StitchError:  # which is told of where the file is wanted
+        except StitchError:  # reported when the file is used
             text = ""
         digest.update(f"{path.name}\0{text}\0".encode())
     return digest.hexdigest()
 
 
 def overridden(kernel: Kernel, device: Device) -> Kernel:
-    """The kernel with the text of the file that is named after it, and launched as that says; the
-    kernel itself where there is none. Raises StitchError for a file that cannot take its place."""
+    """The kernel with the text and launch of the file named after it, or the kernel itself if there
+    is no file. Raises StitchError for a file that cannot replace it."""
     folder = env.OVERRIDE_DIR.get()
     if folder is None:
         return kernel
@@ -64,7 +64,7 @@ def overridden(kernel: Kernel, device: Device) -> Kernel:
     launch = _launch_of(source, path)
     ours = kernel.grid, kernel.block, kernel.shared_bytes, kernel.cooperative
     if _code(source) == _code(kernel.source) and launch in (None, ours):
-        return kernel  # as it was emitted
+        return kernel  # unchanged since it was emitted
     wanted, found = (_parameters(text, kernel.name) for text in (kernel.source, source))
     if found is None:
         raise wrong(path, f"it has no function {kernel.name}")
@@ -86,13 +86,13 @@ def overridden(kernel: Kernel, device: Device) -> Kernel:
 
 
 def file_of(kernel: Kernel) -> Path | None:
-    """The file whose text a kernel has."""
+    """The file that a kernel's text comes from."""
     found = dict(kernel.facts).get(FACT)
     return None if found is None else Path(str(found))
 
 
 def wrong(path: Path, why: str) -> StitchError:
-    """Why a file cannot take the place of a kernel, and what to do."""
+    """An error that says why a file cannot replace a kernel, and what to do."""
     return StitchError(
         f"{path} overrides a kernel, but {why}. Correct it, or take it out of "
         f"{env.OVERRIDE_DIR.name}."
@@ -113,8 +113,8 @@ def _read(path: Path) -> str:
 
 
 def _launch_of(source: str, path: Path) -> tuple[int, int, int, bool] | None:
-    """The launch that a text states: grid, block, bytes of shared memory, whether all blocks meet.
-    None where it states none."""
+    """The launch stated in a text: grid, block, bytes of shared memory, whether all blocks
+    synchronize. None if it states none."""
     lines = _LAUNCH_LINE.findall(source)
     if not lines:
         return None
@@ -136,7 +136,7 @@ def _code(source: str) -> list[str]:
 
 
 def _parameters(source: str, name: str) -> list[str] | None:
-    """The types of a kernel's parameters; None where it is not defined."""
+    """The types of a kernel's parameters; None if it is not defined."""
     found = re.search(
         rf"\b{re.escape(name)}\s*\(([^()]*)\)\s*\{{", uncommented(source), re.MULTILINE
     )
@@ -147,7 +147,7 @@ def _parameters(source: str, name: str) -> list[str] | None:
 
 
 def _type(parameter: str) -> str:
-    """Such as "const float*": what says only how it is used is left out."""
+    """A type such as "const float*", without qualifiers that only describe its use."""
     words = re.sub(r"\b(__restrict__|__restrict|restrict)\b", " ", parameter)
     words = re.sub(r"\b\w+\s*$", "", words) if re.search(r"[*\s]\w+\s*$", words) else words
     return re.sub(r"\s*\*\s*", "*", " ".join(words.split()))

@@ -1,4 +1,4 @@
-"""Plans of a module's graphs, with what code generation says of the kernels of patterns."""
+"""Plans of a module's graphs, with what code generation reports about the kernels of patterns."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from fusionstitch.tuning.tuned import NOTHING, Tuned
 
 logger = logging.getLogger(__name__)
 
-#: What makes the kernel of a pattern, and what code generation says of kernels by `Pattern.key`.
+#: Makes the kernel of a pattern; and what code generation reports, by `Pattern.key`.
 Make = Callable[[Pattern, CodegenOptions], Draft | Looped]
 Facts = dict[str, KernelFacts | Verdict]
 
 
 class GraphPlanner:
-    """Plans one graph: `plan` is the best one, at first by the scores alone.
+    """Plans one graph: `plan` is the best plan, at first by the scores alone.
 
-    It is that of the graph, with what code generation says about each pattern asked for; or that of
-    the graph with copies of what lies between dots, where the copies are worth it. `tuned` are
-    known schedules, `measure` gives known times, `truth` says how long XLA takes for the program
-    that the graph is of. The kernels of what is chosen are left in `drafts`
-    as far as they are.
+    There are two candidates. One is the plan of the graph, for which code generation is asked about
+    each pattern. The other is that of the graph with recomputed copies of ops between dots, if the
+    copies pay. `tuned` are known schedules, `measure` returns known times, and `truth` says how
+    long XLA takes for the graph's program. The kernels of chosen patterns are left in `drafts`, as
+    far as they were made.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class GraphPlanner:
         truth: XlaTruth | None = None,
     ):
         self._drafts = {} if drafts is None else drafts
-        #: by `Pattern.key`, with the pattern that it is of: its names are in the text
+        #: by `Pattern.key`, with the pattern whose names are in the text
         self._known: dict[str, tuple[Pattern, Draft | Looped]] = {}
-        #: what was said of structures: of the first kernel of each, and of the fastest. The graph
-        #: with copies has most of them again, and the answer depends on nothing else
+        #: reports by structure: of the first kernel of each, and of the fastest. The graph with
+        #: copies has most structures in common, and the answer depends on nothing else
         self._said: tuple[Facts, Facts] = {}, {}
         self.device, self.options, self.tuned, self.in_loop = device, options, tuned, in_loop
         plan = partial(
@@ -93,17 +93,17 @@ class GraphPlanner:
 
     @property
     def planner(self) -> Planner:
-        """What made `plan`."""
+        """The planner that made `plan`."""
         return self._planners[self._best]
 
     def revise(self, findings: Findings) -> None:
-        """Has the present plan made again, as `findings` judge its patterns."""
+        """Makes the present plan again, with its patterns judged by `findings`."""
         self._plans[self._best] = self.planner.revise(findings)
         self._forget()
 
     @property
     def _best(self) -> int:
-        """Where the best plan is; that with copies has to be worth more than the copies."""
+        """Index of the best plan; the one with copies must gain more than the copies cost."""
         first, *again = self._plans
         if again and again[0].modelled_us < min(first.modelled_us, first.xla_us, again[0].xla_us):
             return 1
@@ -112,16 +112,16 @@ class GraphPlanner:
     def _recomputed(self, graph: Graph) -> Recomputed | None:
         try:
             return recomputed(graph, self.device)
-        except Exception:  # the plan there is stays
+        except Exception:  # the existing plan stays
             logger.warning("recomputing between dots failed", exc_info=True)
             return None
 
     def _inspect(self, pattern: Pattern) -> KernelFacts | Verdict:
-        """What the kernel of a pattern would do; it is kept."""
+        """What the kernel of a pattern would do. The kernel is stored."""
         return self._ask(pattern, self._draft, self._said[0])
 
     def _compare(self, pattern: Pattern) -> KernelFacts | Verdict:
-        """The same of the fastest kernel, which is kept instead."""
+        """The same for the fastest kernel, which is stored instead."""
 
         def fastest(pattern: Pattern, settings: CodegenOptions) -> Draft | Looped:
             of, known = self._known.get(pattern.key, (pattern, None))
@@ -152,7 +152,7 @@ class GraphPlanner:
         return found.facts
 
     def _draft(self, pattern: Pattern, settings: CodegenOptions) -> Draft | Looped:
-        """The kernel of a pattern, as far as its cost estimate needs it. Raises CodegenError."""
+        """The kernel of a pattern, made as far as its cost estimate needs. Raises CodegenError."""
         name = kernel_name(pattern.ops, pattern.key)
         part = region(name, pattern.ops, pattern.inputs, pattern.outputs)
         try:
@@ -160,11 +160,11 @@ class GraphPlanner:
         except CodegenError:
             if settings.template is None:
                 raise
-            # what a template asks for is refused where its kernel is made, with the reason
+            # an impossible template is reported with its reason when the kernel is made
             return draft(part, self.device, replace(settings, template=None))
 
     def _forget(self) -> None:
-        """Keeps the kernels of what is chosen, and no others: large programs have thousands."""
+        """Drops all kernels but the chosen ones: large programs have thousands."""
         chosen = {one.pattern for plan in self._plans for one in plan.chosen}
         for pattern in list(self._drafts):
             if any(planner.graph is pattern.graph for planner in self._planners):
@@ -176,8 +176,8 @@ class GraphPlanner:
 def plan_graphs(
     module: Module, planner: Callable[[Graph, bool], GraphPlanner]
 ) -> dict[Graph, GraphPlanner]:
-    """The graphs that run as kernels of their own and what plans each: one for all that are equal
-    but for names. `planner` is asked with whether they run in a loop."""
+    """The graphs that run as kernels of their own, and the planner of each; graphs equal but for
+    names share one. `planner` is passed whether the graph runs in a loop."""
     known: dict[tuple[str, bool], GraphPlanner] = {}
     planned: dict[Graph, GraphPlanner] = {}
     repeated = _repeated(module)
@@ -196,8 +196,8 @@ def plan_graphs(
 
 
 def _called(graph: Graph, plan: Plan) -> list[Graph]:
-    """The graphs that run as kernels of their own in the course of `graph`: those in loops that
-    become one kernel do not. The plan may be that of an equal graph."""
+    """The graphs that `graph` runs as kernels of their own, without those in loops that become one
+    kernel. The plan may be that of an equal graph."""
     whole = 0
     for one in plan.chosen:
         whole |= one.pattern.bits
@@ -206,7 +206,7 @@ def _called(graph: Graph, plan: Plan) -> list[Graph]:
 
 
 def _repeated(module: Module) -> set[Graph]:
-    """The graphs that run once per iteration of a loop, what they call included."""
+    """The graphs that run once per iteration of a loop, including those they call."""
     found: set[Graph] = set()
     stack = [
         g for graph in module.graphs for op in graph if op.opcode == "while" for g in op.called
@@ -220,13 +220,13 @@ def _repeated(module: Module) -> set[Graph]:
 
 
 def moved(plan: Plan, graph: Graph, device: Device) -> Plan:
-    """The plan of an equal graph, for this one: positions agree, so bitsets carry over."""
+    """The plan of an equal graph, transferred to this one: ids agree, so bitsets carry over."""
     if plan.program is graph:
         return plan
     given = None
     if plan.given is not None:
         copies = recomputed(graph, device)
-        assert copies is not None  # as it was for an equal graph
+        assert copies is not None  # as for the equal graph
         given, graph = graph, copies.graph
     chosen = tuple(replace(c, pattern=replace(c.pattern, graph=graph)) for c in plan.chosen)
     rejected = tuple(replace(r, graph=graph) for r in plan.rejected)

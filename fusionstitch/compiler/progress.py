@@ -1,5 +1,5 @@
-"""What is under way, on stderr where somebody is looking: a line for a compile, bars for what takes
-long, which are lines in a notebook. Bars are rich's, which is loaded for them alone."""
+"""Progress on stderr if somebody is watching: a line for a compile, bars for long tasks. In a
+notebook, bars become lines. Bars come from rich, which is loaded only for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusionstitch.hlo import foreign
 from fusionstitch.runtime.apart import alone
 
 _WIDTH = 78
-#: Seconds from which on a line says how many have passed.
+#: From this many seconds on, a line shows how many have passed.
 _SLOW_S = 2
 Step = Callable[[str], None]
 
@@ -24,24 +24,25 @@ def silent(step: str) -> None:
 
 
 def enabled(long: bool = False) -> bool:
-    """Whether the line is shown: as FUSIONSTITCH_PROGRESS says, else when stderr is a terminal, and
-    of what takes `long` in a notebook, too."""
+    """Whether the line is shown: as FUSIONSTITCH_PROGRESS says, else if stderr is a terminal. Long
+    tasks (`long`) are also shown in a notebook."""
     asked = env.PROGRESS.get()
-    if getattr(sys.stderr, "closed", True):  # a process without a terminal may have none
+    if getattr(sys.stderr, "closed", True):  # a process without a terminal may have no stderr
         return False
     return sys.stderr.isatty() or (long and _in_a_notebook()) if asked is None else asked
 
 
 def _in_a_notebook() -> bool:
-    """Whether stderr is below a cell, where a line may be written over but nothing else is."""
+    """Whether stderr is shown below a notebook cell, where only the current line can be
+    overwritten."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
 @contextmanager
 def line(title: str, long: bool = False) -> Iterator[Step]:
-    """Yields a function that shows `title: step` in place, with the seconds that have passed once
-    there are some; the line is wiped at the end."""
+    """Yields a function that shows `title: step`, with the elapsed seconds after a while. The line
+    is erased at the end."""
     if not enabled(long):
         yield silent
         return
@@ -49,7 +50,7 @@ def line(title: str, long: bool = False) -> Iterator[Step]:
     in_place = stream.isatty() or _in_a_notebook()
 
     def put(text: str) -> None:
-        with suppress(OSError, ValueError):  # whoever was looking may be gone
+        with suppress(OSError, ValueError):  # the reader may be gone
             stream.write(text)
             stream.flush()
 
@@ -73,8 +74,7 @@ def line(title: str, long: bool = False) -> Iterator[Step]:
 
 @contextmanager
 def counted(title: str, total: int) -> Iterator[Step]:
-    """Yields a function that says what is done next, `total` times in all, with a bar of how many
-    were said before."""
+    """Yields a function to call before each of `total` steps, with a bar of the steps done."""
     said = 0
 
     def done() -> float:
@@ -88,7 +88,7 @@ def counted(title: str, total: int) -> Iterator[Step]:
 
 @contextmanager
 def timed(title: str, seconds: float) -> Iterator[Step]:
-    """The same for what takes about so many seconds, with a bar of those that have passed."""
+    """The same for a task of about this many seconds, with a bar of the elapsed time."""
     begun = time.monotonic()
     with _bar(title, seconds, lambda: time.monotonic() - begun) as step:
         yield step
@@ -96,8 +96,8 @@ def timed(title: str, seconds: float) -> Iterator[Step]:
 
 @contextmanager
 def _bar(title: str, total: float, done: Callable[[], float]) -> Iterator[Step]:
-    """A bar that is as far as `done` says whenever a step is told; it is wiped at the end. Lines
-    in a notebook, and where stderr is no terminal and is asked for all the same."""
+    """A bar that is updated to `done()` at every step and erased at the end. In a notebook, and if
+    stderr is no terminal but progress is requested, lines are written instead."""
     if not (enabled() and sys.stderr.isatty()):
         with line(title, long=True) as step:
             yield step
@@ -115,15 +115,15 @@ def _bar(title: str, total: float, done: Callable[[], float]) -> Iterator[Step]:
     try:
         yield show
     finally:
-        alone(progress.stop)  # which gives the terminal its cursor back
+        alone(progress.stop)  # which restores the cursor of the terminal
 
 
 def _progress() -> Any:
-    """A bar that is drawn when it is told to: no thread of rich's runs beside ours."""
+    """A bar that is drawn only on request: no thread of rich's runs beside ours."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    # what a module calls its parts is no markup
+    # names from a module are not markup
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""Operands that a kernel should overwrite, and may: its call's output_operand_aliasing."""
+"""Operands that a kernel should and may overwrite: its call's output_operand_aliasing."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from fusionstitch.hlo.graph import Graph, Module, Op
 from fusionstitch.patterns.convex import ancestors
 from fusionstitch.patterns.pattern import Pattern
 
-#: Ops whose result shares its operand's buffer.
+#: Ops whose result shares the buffer of its operand.
 _VIEWS = frozenset({"reshape", "bitcast"})
 _SAME_BUFFER = _VIEWS | {"get-tuple-element"}
 
-#: A parameter, or one of its elements where it is a tuple.
-Place = tuple[int, int | None]
+#: The index of a parameter, and of its element if it is a tuple.
+ParameterIndex = tuple[int, int | None]
 
 
 def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[int, int], ...]:
-    """The kernel's (output, input) pairs whose input nothing reads after the pattern: only what the
-    pattern itself waits for may read it besides.
+    """The kernel's (output, input) pairs whose input is dead after the pattern: besides the
+    pattern, only ops that it waits for read it.
 
-    A result that has to end up in the buffer of a donated parameter, or of an element of a loop's
-    carry, overwrites nothing else, and nothing else overwrites that buffer: XLA would copy it.
-    An entry parameter counts as dead only when it is donated.
+    If a result must end up in the buffer of a donated parameter or of an element of a loop's carry,
+    it overwrites nothing else, and nothing else overwrites that buffer: XLA would insert a copy. A
+    parameter of the entry counts as dead only if it is donated.
     """
-    homes = _homes(module, pattern.graph)
-    reserved = set(homes.values())
+    required = _required_buffers(module, pattern.graph)
+    reserved = set(required.values())
     before = _before(pattern)
     donated = {entry.parameter_number for entry in _donated(module)}
     if pattern.graph.proto_id != module.entry.proto_id:
@@ -36,42 +36,46 @@ def in_place(module: Module, pattern: Pattern, kernel: Kernel) -> tuple[tuple[in
     pairs = []
     for output, operand in kernel.in_place:
         value = pattern.inputs[operand]
-        place, home = _place(value), homes.get(_buffer(pattern.outputs[output]).id)
-        fits = place == home if home or place in reserved else True
+        parameter, wanted = _parameter_of(value), required.get(_buffer(pattern.outputs[output]).id)
+        fits = parameter == wanted if wanted or parameter in reserved else True
         if fits and _dies(pattern.graph, value, before, donated):
             pairs.append((output, operand))
     return one_to_one(pairs)
 
 
 def overwrites(module: Module, pattern: Pattern) -> tuple[tuple[int, int], ...]:
-    """The pattern's (output, input) pairs that have to end up in one buffer (see `in_place`) and
-    whose input it reads more than once: when the output is written is not all the same."""
-    homes = _homes(module, pattern.graph)
-    taken = {place: i for i, op in enumerate(pattern.inputs) if (place := _place(op)) is not None}
+    """The pattern's (output, input) pairs that must share a buffer (see `in_place`) and whose input
+    is read more than once, so that the time of writing the output matters."""
+    required = _required_buffers(module, pattern.graph)
+    taken = {
+        parameter: i
+        for i, op in enumerate(pattern.inputs)
+        if (parameter := _parameter_of(op)) is not None
+    }
     users = pattern.graph.users
     return tuple(
-        (number, taken[home])
+        (number, taken[wanted])
         for number, op in enumerate(pattern.outputs)
-        if (home := homes.get(_buffer(op).id)) in taken
-        and sum(pattern.bits >> u.id & 1 for u in users[pattern.inputs[taken[home]].id]) > 1
+        if (wanted := required.get(_buffer(op).id)) in taken
+        and sum(pattern.bits >> u.id & 1 for u in users[pattern.inputs[taken[wanted]].id]) > 1
     )
 
 
 def _before(pattern: Pattern) -> int:
-    """Bitset of the ops of a pattern and of all that it waits for."""
+    """Bitset of the ops of a pattern and of everything it waits for."""
     graph = pattern.graph
     inside = pattern.bits | sum(1 << op.id for op in pattern.ops)
     return inside | ancestors(graph, sum(1 << op.id for op in pattern.inputs))
 
 
 def _dies(graph: Graph, value: Op, before: int, donated: Container[int]) -> bool:
-    """Whether nothing but the ops `before` reads the buffer of a value, which is no constant and no
-    parameter but a `donated` one."""
+    """Whether only the ops `before` read the buffer of a value. Constants never die, and parameters
+    only if they are `donated`."""
     if value is graph.root or any(not before >> u.id & 1 for u in graph.users[value.id]):
         return False
     while value.opcode in _SAME_BUFFER:
         value, reader = value.operands[0], value
-        # the parts of a tuple are buffers of their own, whatever else reads the tuple
+        # elements of a tuple have buffers of their own, whatever else reads the tuple
         if reader.opcode != "get-tuple-element" and len(graph.users[value.id]) > 1:
             return False
     if value.opcode in ("constant", "opaque-constant"):
@@ -79,22 +83,23 @@ def _dies(graph: Graph, value: Op, before: int, donated: Container[int]) -> bool
     return value.opcode != "parameter" or value.attrs["index"] in donated
 
 
-def _homes(module: Module, graph: Graph) -> dict[int, Place]:
-    """Where results must end up: by the id of their buffer's op, the parameter with the buffer."""
+def _required_buffers(module: Module, graph: Graph) -> dict[int, ParameterIndex]:
+    """Required buffers: by the id of the op that owns the buffer, the parameter whose buffer it
+    is."""
     whole = graph.root.opcode != "tuple"
     results = (graph.root,) if whole else graph.root.operands
-    places: dict[int, Place] = {}
+    buffers: dict[int, ParameterIndex] = {}
     if graph.proto_id == module.entry.proto_id:
         for entry in _donated(module):
             number = 0 if whole else entry.output_shape_index[0]
-            places[number] = (entry.parameter_number, None)
+            buffers[number] = (entry.parameter_number, None)
     elif graph.proto_id in module.loop_bodies:
-        places = {number: (0, None if whole else number) for number in range(len(results))}
-    return {_buffer(results[number]).id: place for number, place in places.items()}
+        buffers = {number: (0, None if whole else number) for number in range(len(results))}
+    return {_buffer(results[number]).id: parameter for number, parameter in buffers.items()}
 
 
 def _donated(module: Module) -> list[Any]:
-    """Aliases of results and parameters of the entry."""
+    """Aliases between results and parameters of the entry."""
     return list(module.proto.input_output_alias.entries)
 
 
@@ -104,8 +109,8 @@ def _buffer(op: Op) -> Op:
     return op
 
 
-def _place(value: Op) -> Place | None:
-    """The place whose buffer holds `value`."""
+def _parameter_of(value: Op) -> ParameterIndex | None:
+    """The parameter whose buffer holds `value`, or None."""
     value, element = _buffer(value), None
     if value.opcode == "get-tuple-element":
         element, value = value.attrs["index"], _buffer(value.operands[0])

@@ -1,4 +1,4 @@
-"""What became of a module: the patterns that were carried out, and those that were left to XLA."""
+"""The result for a module: the patterns that became kernels, and those left to XLA."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fusionstitch.runtime.artifact import Artifact
 
 @dataclass(frozen=True)
 class Fallback:
-    """Ops that were to be stitched and went to XLA instead.
+    """Ops that were to be stitched and were left to XLA instead.
 
     Attributes:
-        ops: their names; none stands for the whole program
+        ops: their names; empty for the whole program
         reason: why, as a sentence
     """
 
@@ -37,13 +37,13 @@ class Fallback:
 
 @dataclass(frozen=True, eq=False)
 class Stitch:
-    """One pattern carried out.
+    """One pattern that became a kernel.
 
     Attributes:
-        chosen: what was chosen
-        kernel: what was written for it
-        built: what was built from that; None where nothing was (`fusionstitch emit`, plans for
-            absent devices)
+        chosen: the pattern as the plan chose it
+        kernel: the generated kernel
+        built: the built kernel; None if it was not built (`fusionstitch emit`, plans for absent
+            devices)
     """
 
     chosen: Chosen
@@ -60,19 +60,19 @@ class Stitched:
     """A module with its plan carried out.
 
     Attributes:
-        name: the module's
-        module: an HloModuleProto; that which came in when nothing was stitched
-        device: the profile that was planned for
+        name: name of the module
+        module: an HloModuleProto; the original one if nothing was stitched
+        device: the device profile that was planned for
         plans: one for each graph that runs as kernels, callees first
-        stitches: the patterns that were carried out
-        fallbacks: the patterns that were left to XLA although planned
+        stitches: the patterns that became kernels
+        fallbacks: the patterns that were planned but left to XLA
         timings: seconds of each pass
-        given: the HloModuleProto that came in
+        given: the original HloModuleProto
         evidence: what was measured for the plans
-        truth: the program under XLA alone, as measured before; None where it was modelled
-        rewrite: gives the module with some of the stitches alone; None where nothing was built
-        program: what it is kept under for later processes; "" where it is not
-        trial: what its trial has shown, as a sentence; "" where there was none
+        truth: times of the program under XLA alone, if measured before; None if modelled
+        rewrite: makes the module with only some of the stitches; None if nothing was built
+        program: key under which it is stored for later processes; "" if it is not stored
+        trial: the result of its trial, as a sentence; "" if there was none
     """
 
     name: str
@@ -93,10 +93,10 @@ class Stitched:
         listed(self, "plans", "stitches", "fallbacks")
 
     def only(self, stitches: Sequence[Stitch], reason: str) -> Stitched:
-        """The same with these of its patterns carried out and the others left to XLA, for this
-        reason; where `rewrite` is missing, without a module of its own."""
-        kept = {id(one) for one in stitches}
-        ops = [one.chosen.pattern.ops for one in self.stitches if id(one) not in kept]
+        """The same with only these patterns carried out and the others left to XLA, for this
+        reason. If `rewrite` is missing, it has no module of its own."""
+        chosen = {id(one) for one in stitches}
+        ops = [one.chosen.pattern.ops for one in self.stitches if id(one) not in chosen]
         left = tuple(Fallback(tuple(op.name for op in names), reason) for names in ops)
         return replace(
             self,
@@ -118,7 +118,7 @@ class Stitched:
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
-        """What was built from `kernels`."""
+        """The built artifacts of `kernels`."""
         built = {s.kernel.name: s.built.artifact for s in self.stitches if s.built}
         return Listed(built.values())
 

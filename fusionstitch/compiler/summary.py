@@ -1,5 +1,4 @@
-"""What the log says of a program that was compiled: a line each at "info", the patterns and reasons
-at "debug"."""
+"""Log messages about a compiled program: a line each at "info", patterns and reasons at "debug"."""
 
 from __future__ import annotations
 
@@ -11,14 +10,14 @@ from dataclasses import dataclass
 from fusionstitch.hlo.brief import count
 from fusionstitch.plan.plan import Chosen, Plan
 
-#: Source lines named for a pattern.
+#: The most source lines listed for a pattern.
 _LINES = 3
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What the log is told of a program: seconds of its passes, its plans, the kernels of patterns
-    by the identity of what was chosen, and what was left to XLA with the reasons."""
+    """What is logged about a program: seconds of its passes, its plans, the kernel names by
+    identity of the chosen pattern, and what was left to XLA with the reasons."""
 
     name: str
     device: str
@@ -29,7 +28,7 @@ class Summary:
 
 
 def log_summary(program: Summary, logger: logging.Logger) -> None:
-    """Logs what became of a program."""
+    """Logs the result for a program."""
     times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in program.seconds.items())
     logger.info(
         "%s for %s: %s in %s; %s",
@@ -49,13 +48,13 @@ def log_summary(program: Summary, logger: logging.Logger) -> None:
             count(plan.rejected, "candidate"),
         )
         if logger.isEnabledFor(logging.DEBUG):
-            _tell_plan(plan, program.kernels, logger)
+            _log_plan(plan, program.kernels, logger)
     for ops, reason in program.left:
         what = count(ops, "op") if ops else "the whole program"
         logger.info("  left to XLA: %s: %s", what, reason)
 
 
-def _tell_plan(plan: Plan, kernels: Mapping[int, str], logger: logging.Logger) -> None:
+def _log_plan(plan: Plan, kernels: Mapping[int, str], logger: logging.Logger) -> None:
     for chosen in plan.chosen:
         name = kernels.get(id(chosen), "no kernel")
         logger.debug("    %s: %s", name, _chosen(chosen))

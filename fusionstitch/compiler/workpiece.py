@@ -1,4 +1,5 @@
-"""A module between planning and writing, as those see it who measure its patterns (`guard/`)."""
+"""A module between planning and writing, as seen by the code that measures its patterns
+(`guard/`)."""
 
 from __future__ import annotations
 
@@ -16,10 +17,12 @@ from fusionstitch.runtime.artifact import Artifact
 
 @dataclass(frozen=True, eq=False)
 class Workpiece:
-    """A module at the time when it is planned. `literals` were taken out of it (`hlo/detached.py`);
-    `make` gives the kernels of patterns of a module as the program would have them, None for those
-    that cannot be built. `again` makes the program once more, by the plans as they are then, which
-    rest on that evidence: for who judges them when it is made already."""
+    """A module while it is planned.
+
+    `literals` were detached from it (`hlo/detached.py`). `make` returns the kernels of patterns of
+    a module as the program would have them, None for those that cannot be built. `again` makes the
+    program again from the current plans and the given evidence, for judging after it was made.
+    """
 
     module: Module
     literals: Sequence[bytes]
@@ -27,5 +30,5 @@ class Workpiece:
     again: Callable[[Evidence], Stitched]
 
 
-#: Revises the plans of a module's graphs by what is measured of their patterns, which it returns.
+#: Revises the plans of graphs by measurements of their patterns, and returns these.
 Judge = Callable[[Workpiece, Sequence[GraphPlanner]], Evidence]

@@ -1,4 +1,4 @@
-"""`fs.dag`: a run-time scheduler of GPU work by the arrays that it reads and writes."""
+"""`fs.dag`: schedules GPU work at run time, by the arrays that it reads and writes."""
 
 from fusionstitch.dag.array import Array as Array
 from fusionstitch.dag.errors import ArrayError as ArrayError

@@ -1,4 +1,4 @@
-"""The host's accesses to arrays: each waits for the elements that it must wait for."""
+"""The host's accesses to arrays: each waits for the elements that it depends on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fusionstitch.dag.element import Element, Site, Storage, Work
 from fusionstitch.dag.engine import Engine
 from fusionstitch.dag.errors import ArrayError
 
-#: Bytes up to which JAX brings what it made. More is quicker through pinned memory.
+#: Up to this many bytes, JAX copies its results to the host. For more, pinned memory is faster.
 _READ_BY_JAX = 1 << 18
-#: The number of the stream for the host's reads in timelines.
+#: The stream number of the host's reads in timelines.
 HOST_STREAM = -1
 
 
 class Export(Work):
-    """Arrays are given to others; nothing is launched."""
+    """Gives arrays to other libraries; launches nothing."""
 
     name = "export"
 
@@ -35,13 +35,13 @@ class Access:
         self.dropped = engine.memory.dropped
         self._stream: Any = None
         self._export = Export()
-        #: set while a sequence is recorded: why the host cannot read or write now
+        #: set while a sequence is recorded: why the host cannot access arrays now
         self.closed = ""
 
     def read(self, storage: Storage, key: Any) -> Any:
-        """A copy of `storage[key]`, by the rules of NumPy.
+        """A copy of `storage[key]`, by NumPy's indexing rules.
 
-        Raises KernelError for work that failed, ArrayError for an array that was given away, and
+        Raises KernelError if work failed, ArrayError for an array that was given away, and
         IndexError.
         """
         self._check(storage)
@@ -51,7 +51,7 @@ class Access:
         return self._host(storage)[key].copy()
 
     def write(self, storage: Storage, key: Any, value: Any) -> None:
-        """Writes on the host, after all that uses the array. Raises as `read` does."""
+        """Writes on the host, after everything that uses the array. Raises like `read`."""
         self._before_writing(storage)
         if _is_all(key, storage):
             host = self._engine.memory.on_host(storage)
@@ -61,14 +61,15 @@ class Access:
         self._written(storage)
 
     def writable(self, storage: Storage, overwrite: bool) -> np.ndarray:
-        """The host's copy, for writing into. Raises as `write` does."""
+        """The host's copy, for writing. Raises like `write`."""
         self._before_writing(storage)
         host = self._engine.memory.on_host(storage) if overwrite else self._host(storage)
         self._written(storage)
         return host
 
     def export(self, storage: Storage, stream: Any, options: dict[str, Any]) -> Any:
-        """A DLPack capsule of the device's copy, which `stream` may use after what was launched."""
+        """A DLPack capsule of the device's copy, which `stream` may use after the work launched so
+        far."""
         self._check(storage)
         element = Element(self._export, (), {storage: True}, caller())
         self._engine.submit(element)
@@ -106,7 +107,7 @@ class Access:
             self._engine.wait(storage.writer)
 
     def _is_read_by_jax(self, storage: Storage) -> bool:
-        """Whether JAX alone has it, and brings it to the host sooner than it could be taken."""
+        """Whether only JAX has the array, and copies it to the host faster than we could."""
         alone = storage.lent is not None and not storage.on_device and not storage.on_host
         return alone and self._engine.clock is None and storage.nbytes <= _READ_BY_JAX
 
@@ -114,7 +115,7 @@ class Access:
         storage.on_host, storage.on_device, storage.lent = True, False, None
 
     def _has_come(self, storage: Storage) -> bool:
-        """Whether the device has what the array is; its last writer has been waited for."""
+        """Whether the device's copy is up to date; the last writer has been waited for."""
         self._wait_for_writer(storage)
         if storage.lent is not None and not storage.on_device:
             self._engine.memory.take(storage, self._own_stream())
@@ -136,7 +137,8 @@ class Access:
         return host
 
     def _download(self, storage: Storage, host: np.ndarray) -> None:
-        """On a stream of its own: what was launched behind the writer does not hold it up."""
+        """Copies to the host on a separate stream, so that work launched after the writer does not
+        delay it."""
         engine, stream = self._engine, self._own_stream()
         begun = engine.recorded(stream) if engine.clock is not None else None
         self._backend.download(host, storage.device, stream)
@@ -159,8 +161,8 @@ class Access:
 
 
 def _is_part(key: Any, storage: Storage) -> bool:
-    """Whether a key is one of places and ranges, and names some of the elements. Raises IndexError,
-    which is too late once a device has it."""
+    """Whether a key consists of indices and ranges, and selects some of the elements. Raises
+    IndexError here, which would be too late on a device."""
     if _is_all(key, storage):
         return False
     keys = key if isinstance(key, tuple) else (key,)
@@ -171,18 +173,18 @@ def _is_part(key: Any, storage: Storage) -> bool:
 
 
 def _is_all(key: Any, storage: Storage) -> bool:
-    """Whether a key certainly names every element."""
+    """Whether a key certainly selects every element."""
     if key is Ellipsis or (isinstance(key, slice) and key == slice(None)):
         return True
     keys = key if isinstance(key, tuple) else (key,)
-    # of a single element every place that there is
+    # for a single element, any valid index
     return all(size == 1 for size in storage.shape) and all(
         isinstance(k, int) and k in (0, -1) for k in keys
     )
 
 
 def caller() -> Site:
-    """The first call from outside of this package."""
+    """The innermost call from outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Arguments of a call, checked against the parameters of what is called."""
+"""Arguments of a call, checked against the parameters of the callee."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from fusionstitch.dag.signature import Parameter
 
 
 class Arguments:
-    """What is called takes these parameters, with arrays of one scheduler."""
+    """Checks calls with these parameters, whose arrays belong to one scheduler."""
 
     def __init__(self, name: str, parameters: Sequence[Parameter], access: Access) -> None:
         self.parameters = tuple(parameters)
         self._name = name
         self._access = access
         numbered = list(enumerate(self.parameters))
-        # what each launch needs, to be looked up once: places of the arrays with what they have to
-        # be, and for the place of each number what was given last and what was made of that
+        # looked up once for each launch: the positions of arrays with their requirements, and for
+        # each number its last value and what that was converted to
         self._arrays = [(i, p.scalar, p.const) for i, p in numbered if p.pointer]
-        self._places = [i for i, _, _ in self._arrays]
+        self._array_positions = [i for i, _, _ in self._arrays]
         self._numbers = {i: (_NOTHING, _NOTHING) for i, p in numbered if not p.pointer}
 
     def bound(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[Storage, bool]]:
         """Storages and numbers in the order of the parameters, and how each array is used.
 
-        An array that is passed twice counts as only read if both parameters are const. Raises
-        LaunchError and ArrayError.
+        An array passed twice counts as read-only if both parameters are const. Raises LaunchError
+        and ArrayError.
         """
         if len(arguments) != len(self.parameters):
             raise LaunchError(
@@ -60,9 +60,9 @@ class Arguments:
         return values, uses
 
     def devices(self, values: list[Any]) -> list[Any]:
-        """What `bound` gave, with device arrays in the place of storages."""
+        """The result of `bound`, with device arrays instead of storages."""
         given = values.copy()
-        for i in self._places:
+        for i in self._array_positions:
             given[i] = given[i].device
         return given
 
@@ -73,12 +73,13 @@ class Arguments:
             if not isinstance(value, _NUMBERS):
                 raise TypeError(f"it is a {type(value).__name__}")
             made = scalar(value)
-            # an integer that would be cut off is a mistake, a number that is rounded is not
+            # an integer that would be truncated is an error; a number that is rounded is not
             if made.dtype.kind in "iub" and made != value:
                 raise ValueError("the value would change")
         except (TypeError, ValueError, OverflowError) as error:
             raise LaunchError(
-                f"{self._name}: {parameter.name} is {parameter}, and {value!r} is none: {error}."
+                f"{self._name}: {parameter.name} is {parameter}, and {value!r} does not fit: "
+                f"{error}."
             ) from None
         return made
 

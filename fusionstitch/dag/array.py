@@ -1,4 +1,4 @@
-"""Arrays of a scheduler: memory that kernels and the host use in turn."""
+"""Arrays of a scheduler: memory shared by kernels and the host."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from fusionstitch.dag.access import Access
 class Array:
     """An array that kernels of its scheduler read and write; made by `Scheduler.array`.
 
-    Reading a part, `x[key]`, waits for the last element that writes the array, and for nothing
-    else; it gives a copy, by the rules of NumPy. Writing, `x[key] = value`, waits for all that use
-    it. What was written is sent to the device with the next kernel that uses it. `numpy.asarray(x)`
-    reads all of it, and `from_dlpack` of CuPy, JAX and NumPy shares its memory on the device.
+    Reading a part, `x[key]`, waits for the last element that writes the array and for nothing else.
+    It returns a copy, by NumPy's indexing rules. Writing, `x[key] = value`, waits for all work that
+    uses the array. Written values are sent to the device with the next kernel that uses them.
+    `numpy.asarray(x)` reads the whole array. `from_dlpack` of CuPy, JAX and NumPy shares its device
+    memory.
+
+    Raises ArrayError for an array that was donated or cannot be written, KernelError if work
+    failed, and IndexError for a bad key.
     """
 
     __slots__ = ("__weakref__", "access", "storage")
 
     def __init__(self, access: Access, storage: Storage) -> None:
         self.access = access
-        #: what the scheduler knows of it
+        #: the scheduler's own record of it
         self.storage = storage
 
     def __del__(self) -> None:
-        # Runs wherever Python lets go of the array: the scheduler looks at it later.
+        # Runs whenever Python frees the array: the scheduler handles it later.
         self.access.dropped.append(self.storage)
 
     @property
@@ -55,7 +59,7 @@ class Array:
 
     @property
     def name(self) -> str:
-        """What it is called on the edges of graphs."""
+        """The name in edges of graphs."""
         return self.storage.label
 
     def __len__(self) -> int:
@@ -73,10 +77,10 @@ class Array:
         self.access.write(self.storage, key, value)
 
     def writable(self, *, overwrite: bool = False) -> np.ndarray:
-        """The host's memory of the array, to be written in place until a kernel uses the array.
+        """The host's memory of the array, for writing in place until a kernel uses the array.
 
-        It saves the copy of `x[...] = value`. With `overwrite` all of it will be written: what the
-        device has is not brought. Waits, and raises, as writing does.
+        This avoids the copy of `x[...] = value`. With `overwrite`, the caller writes every element,
+        and the device's contents are not copied to the host. Waits, and raises, as writing does.
         """
         return self.access.writable(self.storage, overwrite)
 
@@ -88,7 +92,7 @@ class Array:
     def item(self) -> Any:
         """The only element, as a Python number. Raises ValueError if there are more."""
         if self.size != 1:
-            raise ValueError(f"An array of {self.size} elements is no number.")
+            raise ValueError(f"An array of {self.size} elements is not a number.")
         return self[...].item()
 
     def __float__(self) -> float:

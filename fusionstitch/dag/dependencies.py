@@ -1,8 +1,8 @@
-"""Which earlier elements a new one depends on, by the arrays that both use.
+"""Which earlier elements a new one depends on, through the arrays that both use.
 
-GrCUDA keeps for each element the set of its arrays on which later work may depend, and goes through
-the elements of the frontier. Here each array knows those elements: its last writer and the readers
-since. Both give the same edges; this one costs a launch no more when much is pending.
+GrCUDA stores with each element the set of its arrays that later work may depend on, and scans the
+elements of the frontier. Here each array stores those elements: its last writer and the readers
+since. Both give the same edges, but here a launch costs no more when many elements are pending.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from operator import attrgetter
 
 from fusionstitch.dag.element import Element
 
-#: Readers of an array are looked through for finished ones when there are so many more of them.
+#: Once an array has this many more readers, finished ones are removed.
 _MANY_READERS = 64
 
 
 def connect(element: Element, with_const: bool) -> None:
-    """Finds the parents of a new element and puts it into the sets of its arrays.
+    """Finds the parents of a new element and adds it to the sets of its arrays.
 
-    With the rule of const arguments readers of an array do not depend on each other, and a parent
-    that another parent comes after is dropped.
+    With the rule for const arguments, readers of an array do not depend on each other. A parent
+    that precedes another parent is dropped.
     """
     found: dict[Element, tuple[str, ...]] = {}
     for storage, const in element.uses.items():
@@ -35,9 +35,9 @@ def connect(element: Element, with_const: bool) -> None:
         if storage.readers:
             for reader in storage.readers:
                 if not reader.finished:
-                    writer = None  # they come after it
+                    writer = None  # they follow it
                     found[reader] = (*found.get(reader, ()), storage.label)
-            # nothing depends on the users of an array any more once it is written again
+            # once an array is written again, nothing depends on its earlier users
             storage.readers = []
         if writer is not None:
             found[writer] = (*found.get(writer, ()), storage.label)
@@ -58,8 +58,8 @@ _number = attrgetter("number")
 
 
 def without_ancestors(parents: list[Element]) -> list[Element]:
-    """Those of `parents`, given in the order of their numbers, that no other one comes after."""
-    if len(parents) == 2 and parents[0] in parents[1].parents:  # as after most readers
+    """Those of `parents`, ordered by number, that precede no other one."""
+    if len(parents) == 2 and parents[0] in parents[1].parents:  # the common case after readers
         return parents[1:]
     first = parents[0].number
     stack = [above for parent in parents for above in parent.parents]

@@ -9,26 +9,26 @@ from typing import Any
 
 import numpy as np
 
-#: Code and the place of an instruction in it.
+#: A code object and the offset of an instruction in it.
 Site = tuple[CodeType, int]
 
 
 class Work:
-    """What elements are made of: a kernel with its sizes, a library, a function, a sequence.
+    """What an element launches: a kernel with its sizes, a library, a function, a sequence.
 
     Attributes:
-        name: in graphs and messages
-        priority: of its streams; lower numbers are more urgent
+        name: name in graphs and messages
+        priority: priority of its streams; lower numbers are more urgent
     """
 
     name: str
     priority: int = 0
-    #: whether it takes arrays as JAX has them, and not those of the device
+    #: whether it takes JAX arrays instead of device arrays
     of_jax = False
 
     @property
     def kernel(self) -> Any:
-        """What users know it as, in whose history its times are."""
+        """The object that users know, whose history has its times."""
         return self
 
     def begin(self, element: Element, stream: Any) -> None:
@@ -37,9 +37,9 @@ class Work:
 
 
 class Lane:
-    """A stream as the scheduler counts them, on one of the backend's.
+    """A scheduler's stream, on one of the backend's.
 
-    `pending` are its elements that are not known to be finished, in the order of their launches.
+    `pending` are its elements not known to be finished, in launch order.
     """
 
     __slots__ = ("handle", "number", "pending", "priority")
@@ -55,19 +55,19 @@ class Element:
     """One launch of a kernel, a recorded sequence, or a call of a library or of a jitted function.
 
     Attributes:
-        number: counts the elements of a scheduler
+        number: index among the elements of a scheduler
         work: what is launched
-        arguments: for it, arrays as their storages; dropped after the launch
+        arguments: its arguments, with arrays as storages; dropped after the launch
         uses: the arrays it uses; True for those it only reads
-        site: code and instruction of the call, from which `place` tells the line
+        site: code and instruction of the call, from which `location` finds the line
         lane: its stream
         parents: the elements it waits for; empty once it is finished
         edges: (number of a parent, names of the arrays) for the graph
         passed_on: whether a child has taken over its stream
-        finished: whether the host has waited for it, or for one after it
-        begun, done: the events around its work, the first one only where it is timed
-        sent: (array, event before or None, event after) of what was sent for it
-        span: (start, stop) in milliseconds after the scheduler was made, if it was timed
+        finished: whether the host has waited for it, or for a later element
+        begun, done: the events around its work; the first one only if it is timed
+        sent: (array, event before or None, event after) of each transfer for it
+        span: (start, stop) in milliseconds since the scheduler was made, if it was timed
     """
 
     __slots__ = (
@@ -114,31 +114,32 @@ class Element:
         return any(s.writer is self or self in s.readers for s in self.uses)
 
     def __str__(self) -> str:
-        return f"{self.work.name} (called at {place(self.site)})"
+        return f"{self.work.name} (called at {location(self.site)})"
 
 
-def place(site: Site) -> str:
-    """File and line. The line is looked for here as each launch would pay for it."""
+def location(site: Site) -> str:
+    """File and line. Looked up here, since otherwise every launch would pay for it."""
     code, instruction = site
     lines = (line for start, stop, line in code.co_lines() if start <= instruction < stop)
     return f"{code.co_filename}:{next(lines, None) or code.co_firstlineno}"
 
 
 class Storage:
-    """The memory of an array: on the host, on the device, as JAX has it, or several of these.
+    """The memory of an array: on the host, on the device, as a JAX array, or several of these.
 
     Attributes:
         host, on_host: the host's copy, and whether it is valid
-        device, on_device: the same on the device. Where no copy is valid the array is all zeros
-        lent: the array as JAX has it, None where there is none or it is not valid. It shares the
-            device's memory, which may be JAX's own
+        device, on_device: the device's copy, and whether it is valid. If no copy is valid, the
+            array is all zeros
+        lent: the JAX array, or None if there is none or it is not valid. It shares the device's
+            memory, which JAX may own
         writer: the last element that writes it
-        readers: those that only read it since; only they and the writer matter to later work
-        sender, sent: the element on whose stream the device's copy came about without one that
+        readers: elements that only read it since; later work depends on these and the writer only
+        sender, sent: the element on whose stream the device's copy was made without a kernel that
             writes it, and the event after that
         readonly: why it cannot be written
         given_away: whether it cannot be used at all, for that reason
-        held: by so many recorded sequences
+        recordings: the number of recorded sequences that use it
     """
 
     __slots__ = (
@@ -146,7 +147,6 @@ class Storage:
         "device",
         "dtype",
         "given_away",
-        "held",
         "host",
         "kind",
         "label",
@@ -155,6 +155,7 @@ class Storage:
         "on_host",
         "readers",
         "readonly",
+        "recordings",
         "sender",
         "sent",
         "shape",
@@ -164,7 +165,7 @@ class Storage:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], label: str) -> None:
         self.shape = shape
         self.dtype = dtype
-        self.kind = dtype.type  # what parameters are compared with
+        self.kind = dtype.type  # compared with parameter types
         self.label = label
         self.host: np.ndarray | None = None
         self.device: Any = None
@@ -172,7 +173,7 @@ class Storage:
         self.on_host = self.on_device = False
         self.readonly = ""
         self.given_away = False
-        self.held = 0
+        self.recordings = 0
         self.writer: Element | None = None
         self.readers: list[Element] = []
         self.sender: Element | None = None
@@ -183,7 +184,7 @@ class Storage:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def users(self) -> list[Element]:
-        """The elements after which nothing of what was launched uses this array."""
+        """The elements after which no launched work uses this array."""
         found = [element for element in self.readers if not element.finished]
         if not found and self.writer is not None and not self.writer.finished:
             found.append(self.writer)

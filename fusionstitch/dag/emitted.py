@@ -18,10 +18,10 @@ from fusionstitch.hlo.literals import NUMPY_DTYPES
 
 
 class Emitted(Work):
-    """A generated kernel, which knows its sizes; made by `Scheduler.kernel`.
+    """A generated kernel, which has fixed sizes; made by `Scheduler.kernel`.
 
-    Its parameters are the kernel's inputs, then its outputs. Launches of it share its scratch
-    memory, so they run one after the other where it has some.
+    Its parameters are the kernel's inputs, then its outputs. All launches share its scratch memory,
+    so they run one after another if it has some.
     """
 
     def __init__(self, kernel: Generated, engine: Engine, access: Access, priority: int) -> None:
@@ -42,7 +42,8 @@ class Emitted(Work):
         self._sizes = Sizes((kernel.grid,), (kernel.block,), kernel.shared_bytes)
 
     def __call__(self, *arguments: Any) -> None:
-        """Launches the kernel. Raises as a kernel of a user does, and for arrays of other sizes."""
+        """Launches the kernel. Raises LaunchError and ArrayError for arguments that do not fit,
+        including arrays of other shapes, and KernelError for work that failed before."""
         values, uses = self._arguments.bound(arguments)
         parameters = self._arguments.parameters
         for parameter, shape, storage in zip(parameters, self._shapes, values, strict=True):

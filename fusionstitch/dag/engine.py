@@ -1,4 +1,5 @@
-"""Takes elements one by one: dependencies, stream, transfers, events, launch; lets go of them."""
+"""Processes elements one by one: dependencies, stream, transfers, events, launch; frees them
+later."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from fusionstitch.dag.timeline import Clock
 
 T = TypeVar("T")
 
-#: So much work may wait on the device; then the host waits for the older half of it.
+#: The most elements that may be pending; beyond that the host waits for the older half.
 PENDING = 1024
-#: Of what may have failed, so many elements are named.
+#: The most elements named in an error, of those that may have failed.
 _NAMED = 8
 
 
 class Engine:
-    """The scheduler without its faces to users.
+    """The scheduler without its user interface.
 
     `log` has the elements of the last `remembered` launches, finished or not.
     """
@@ -39,7 +40,7 @@ class Engine:
         self.lanes = Lanes(backend, policies)
         self.clock = Clock(backend, remembered) if policies.timing else None
         self.log: deque[Element] = deque(maxlen=remembered)
-        #: what is given to `submit` while a sequence is recorded
+        #: elements submitted while a sequence is recorded
         self.recording: list[Element] | None = None
         self._failures: tuple[type[BaseException], ...] = (DeviceFailure, *backend.failures)
         self._events: list[Any] = []
@@ -47,7 +48,7 @@ class Engine:
         self._failed = ""
 
     def __del__(self) -> None:
-        """Memory of arrays is not given back while work runs that uses it."""
+        """Array memory is not freed while work that uses it is running."""
         with contextlib.suppress(Exception):
             for lane in self.lanes.busy:
                 self.backend.synchronize(lane.pending[-1].done)
@@ -55,7 +56,7 @@ class Engine:
     # ---- an element, from its call to its event -------------------------------------------------
 
     def submit(self, element: Element) -> None:
-        """Has the element's work put on a stream, after all that it depends on.
+        """Puts the element's work on a stream, after everything that it depends on.
 
         Raises KernelError for work that failed before, and what `Work.begin` raises.
         """
@@ -105,11 +106,11 @@ class Engine:
             self._wait_for_older_half()
 
     def _refused(self, element: Element, error: BaseException) -> None:
-        """Nothing was launched; later elements may wait for this one all the same.
+        """Cleans up after a failed launch; later elements may still wait for this one.
 
-        Raises KernelError where the reason is that work failed before.
+        Raises KernelError if the reason is that work failed before.
         """
-        element.begun = element.arguments = None  # what did not run took no time
+        element.begun = element.arguments = None  # what did not run has no time
         if isinstance(error, self._failures):
             raise self._failure(element, error) from None
         element.done = self.recorded(element.lane.handle)
@@ -117,8 +118,8 @@ class Engine:
             self.wait(element)
 
     def _settle(self, unsettled: tuple[Storage, ...], element: Element, lane: Lane) -> None:
-        """Has arrays come to the device that were last written on the host, or never, or that JAX
-        has, and has the stream wait for those that come on another one."""
+        """Brings arrays to the device that were last written on the host, were never written, or
+        belong to JAX. Makes the stream wait for those that arrive on another one."""
         for storage in unsettled:
             if storage.on_device:
                 self.backend.wait(lane.handle, storage.sent)
@@ -140,13 +141,13 @@ class Engine:
         element.sent += ((storage, begun, storage.sent),)
 
     def recorded(self, stream: Any) -> Any:
-        """An event after what is on a stream."""
+        """An event after the present work on a stream."""
         event = self.event()
         self.backend.record(event, stream)
         return event
 
     def event(self) -> Any:
-        """An event, new or used before."""
+        """A new or recycled event."""
         return self._events.pop() if self._events else self.backend.event(self.clock is not None)
 
     def give_back(self, event: Any) -> None:
@@ -160,7 +161,7 @@ class Engine:
             raise KernelError(self._failed)
 
     def wait(self, element: Element) -> None:
-        """Waits on the host for an element, and lets go of all that came before it.
+        """Waits on the host for an element, and frees everything that came before it.
 
         Raises KernelError for work that failed.
         """
@@ -170,19 +171,19 @@ class Engine:
         self._finish(element)
 
     def until(self, event: Any, element: Element | None) -> None:
-        """Waits on the host for an event; `element` is whose it is. Raises KernelError."""
+        """Waits on the host for an event of `element`. Raises KernelError."""
         self.guarded(element, self.backend.synchronize, event)
 
     def guarded(self, element: Element | None, call: Callable[..., T], *args: Any) -> T:
-        """What a call gives. Raises KernelError where it says that work of `element`, or of any one
-        before it, failed."""
+        """The result of a call. Raises KernelError if it reports a failure of `element`'s work or
+        of any earlier work."""
         try:
             return call(*args)
         except self._failures as error:
             raise self._failure(element, error) from None
 
     def collect(self) -> None:
-        """Gives memory back that is not used any more. Raises KernelError."""
+        """Frees memory that is no longer used. Raises KernelError."""
         self.guarded(None, self.memory.collect)
 
     def wait_for_all(self) -> None:
@@ -193,7 +194,7 @@ class Engine:
         self.collect()
 
     def pending(self) -> list[Element]:
-        """The elements that are not known to be finished, in the order of their launches."""
+        """The elements not known to be finished, in launch order."""
         pending = [element for lane in self.lanes.busy for element in lane.pending]
         return sorted(pending, key=lambda element: element.number)
 
@@ -212,7 +213,7 @@ class Engine:
         self.collect()
 
     def _finish(self, element: Element) -> None:
-        """The element, all before it on its stream, and all of their ancestors have run."""
+        """Marks as finished the element, all before it on its stream, and their ancestors."""
         stack = [element]
         while stack:
             last = stack.pop()
@@ -250,7 +251,7 @@ class Engine:
     # ---- what failed ----------------------------------------------------------------------------
 
     def _failure(self, element: Element | None, error: BaseException) -> KernelError:
-        """The error of this call and of all later ones: nothing runs on after a failure."""
+        """The error of this call and all later ones: nothing runs after a failure."""
         known = error.work if isinstance(error, DeviceFailure) else None
         if isinstance(known, Element):
             who = f"{known} failed on the device"

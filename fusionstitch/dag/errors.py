@@ -1,4 +1,4 @@
-"""What goes wrong in a scheduler, for users to catch."""
+"""Errors of a scheduler, for users to catch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from fusionstitch.hlo.errors import FusionStitchError
 
 
 class SignatureError(FusionStitchError):
-    """The signature of a kernel cannot be read; the message shows the part that is meant."""
+    """The signature of a kernel cannot be parsed; the message shows which part."""
 
 
 class LaunchError(FusionStitchError):
-    """A launch was refused before it reached the device: arguments or sizes do not fit."""
+    """A launch was rejected before it reached the device: arguments or sizes do not fit."""
 
 
 class KernelError(FusionStitchError):
@@ -18,4 +18,4 @@ class KernelError(FusionStitchError):
 
 
 class ArrayError(FusionStitchError):
-    """An array cannot be made, or be used this way: the message says why, and what can be done."""
+    """An array cannot be made, or not be used in this way: the message says why, and what to do."""

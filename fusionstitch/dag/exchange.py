@@ -1,4 +1,4 @@
-"""Arrays of others, through DLPack."""
+"""Arrays of other libraries, through DLPack."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CPU = 1
 
 
 def is_on_device(value: Any) -> bool:
-    """Whether an array of another library lies in a GPU's memory."""
+    """Whether an array of another library is in a GPU's memory."""
     where = getattr(value, "__dlpack_device__", None)
     return where is not None and where()[0] != _CPU
 
@@ -23,10 +23,10 @@ def is_on_device(value: Any) -> bool:
 def adopted(engine: Engine, value: Any, label: str, copy: bool) -> Storage:
     """A storage with the memory of another library's array, or with a copy of it.
 
-    Raises ArrayError for one that is elsewhere, or not row-major.
+    Raises ArrayError for an array that is elsewhere, or not row-major.
     """
     storage = Storage(tuple(value.shape), np.dtype(value.dtype), label)
-    storage.on_device = True  # nothing is sent there
+    storage.on_device = True  # no transfer is needed
     of_jax = isinstance(value, getattr(sys.modules.get("jax"), "Array", ()))
     if not copy and (of_jax or (isinstance(value, np.ndarray) and not value.flags.writeable)):
         storage.readonly = "it shares the memory of an array that never changes"
@@ -37,7 +37,7 @@ def adopted(engine: Engine, value: Any, label: str, copy: bool) -> Storage:
 
 
 class _Adoption(Work):
-    """Gives its storage the memory of an array of another library, or a copy of it."""
+    """Gives its storage the memory of another library's array, or a copy of it."""
 
     def __init__(self, engine: Engine, value: Any, copy: bool) -> None:
         self.name = "copy" if copy else "from_dlpack"
@@ -49,4 +49,4 @@ class _Adoption(Work):
         [storage] = element.uses
         device = self._engine.backend.adopt(self._value, self._copy, stream)
         self._engine.memory.adopt(storage, device)
-        self._value = None  # the element is remembered, and is not to hold memory
+        self._value = None  # the element is remembered, but must not hold memory

@@ -1,4 +1,4 @@
-"""Jitted functions of JAX as work of a scheduler."""
+"""Jitted JAX functions as work of a scheduler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusionstitch.dag.errors import ArrayError
 
 
 class Function(Work):
-    """A function of JAX that a scheduler calls in its order; made by `Scheduler.function`."""
+    """A JAX function that a scheduler calls in order; made by `Scheduler.function`."""
 
     of_jax = True
 
@@ -40,11 +40,11 @@ class Function(Work):
         self._flatten, self._unflatten = jax.tree.flatten, jax.tree.unflatten
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function gives, with arrays of the scheduler in the place of JAX's.
+        """The results of the function, as arrays of the scheduler instead of JAX arrays.
 
-        Arrays of the scheduler may be anywhere in the arguments; the function gets arrays of JAX
-        that share their memory. Raises ArrayError for one that cannot be used, KernelError for work
-        that failed before.
+        Arrays of the scheduler may be anywhere in the arguments; the function gets JAX arrays that
+        share their memory. Raises ArrayError for an array that cannot be used, and KernelError for
+        work that failed before.
         """
         self._access.check_open()
         self._engine.collect()
@@ -80,7 +80,7 @@ class Function(Work):
         )
 
     def _donated_leaves(self, args: tuple[Any, ...]) -> Iterator[int]:
-        """The numbers of the leaves that are donated."""
+        """The indices of the donated leaves."""
         first = 0
         for position, argument in enumerate(args):
             after = first + len(self._flatten(argument)[0])
@@ -103,12 +103,12 @@ class Function(Work):
 
 
 class _Call:
-    """One call of a function: a function of its leaves, and what came of it.
+    """One call of a function: a function of its leaves, and its results.
 
     Attributes:
-        lent: the numbers of the leaves that are arrays of the scheduler
-        donated, copied, one: as of `JaxCall`
-        given_away: the storages that are donated
+        lent: indices of the leaves that are arrays of the scheduler
+        donated, copied, one: as in `JaxCall`
+        given_away: the donated storages
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The DAG of what was launched, as a value."""
+"""The DAG of launched work, as a value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusionstitch.dag.element import Element
 
 @dataclass(frozen=True)
 class Edge:
-    """Element `after` waited for element `before`; `arrays` are the names of what both use."""
+    """Element `after` waited for element `before`; `arrays` names the arrays that both use."""
 
     before: int
     after: int
@@ -22,10 +22,10 @@ class Vertex:
     """One element.
 
     Attributes:
-        number: counts the elements of the scheduler, from 0
-        name: the kernel's
-        stream: on which it ran
-        frontier: whether later elements may depend on it, when the graph was asked for
+        number: index among the elements of the scheduler, from 0
+        name: the kernel's name
+        stream: the stream on which it ran
+        frontier: whether later elements could depend on it when the graph was made
     """
 
     number: int
@@ -38,7 +38,8 @@ class Vertex:
 class Graph:
     """What was launched, in that order, and what waited for what.
 
-    The host's accesses are no vertices: they show in that nothing depends on what they waited for.
+    The host's accesses are not vertices. They show only in that nothing depends on the work they
+    waited for.
     """
 
     vertices: tuple[Vertex, ...]
@@ -46,18 +47,18 @@ class Graph:
 
     @property
     def streams(self) -> int:
-        """On how many streams it ran."""
+        """The number of streams on which it ran."""
         return len({vertex.stream for vertex in self.vertices})
 
     @property
     def waits(self) -> int:
-        """How many edges go from stream to stream, and need an event."""
+        """The number of edges between different streams, which need an event."""
         stream = {vertex.number: vertex.stream for vertex in self.vertices}
         return sum(stream.get(edge.before) != stream[edge.after] for edge in self.edges)
 
     @property
     def frontier(self) -> tuple[str, ...]:
-        """The names of the elements on which later ones may depend."""
+        """The names of the elements that later ones may depend on."""
         return tuple(vertex.name for vertex in self.vertices if vertex.frontier)
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -66,7 +67,7 @@ class Graph:
         return [(name.get(edge.before, "?"), name[edge.after]) for edge in self.edges]
 
     def __str__(self) -> str:
-        """A line for each element: what it is, its stream, what it came after and why."""
+        """A line for each element: its name, its stream, what it waited for, and why."""
         after: dict[int, list[str]] = {}
         for edge in self.edges:
             after.setdefault(edge.after, []).append(f"{edge.before} ({', '.join(edge.arrays)})")
@@ -77,7 +78,7 @@ class Graph:
         )
 
     def dot(self) -> str:
-        """The graph in the language of Graphviz: a colour for each stream, edges with arrays."""
+        """The graph in Graphviz's language: a color for each stream, arrays on the edges."""
         lines = ["digraph dag {", '  node [shape=box, style=filled, fontname="sans-serif"];']
         for vertex in self.vertices:
             lines.append(
@@ -97,14 +98,14 @@ def _quoted(text: str) -> str:
 
 
 def graph(elements: Iterable[Element]) -> Graph:
-    """Of some elements as they are now. An edge from one that is not among them is left out."""
-    kept = list(elements)
-    numbers = {element.number for element in kept}
+    """The graph of some elements in their present state, without edges from other elements."""
+    listed = list(elements)
+    numbers = {element.number for element in listed}
     return Graph(
-        tuple(Vertex(e.number, e.work.name, e.lane.number, e.in_frontier) for e in kept),
+        tuple(Vertex(e.number, e.work.name, e.lane.number, e.in_frontier) for e in listed),
         tuple(
             Edge(before, element.number, arrays)
-            for element in kept
+            for element in listed
             for before, arrays in element.edges
             if before in numbers
         ),

@@ -1,4 +1,4 @@
-"""Kernels of users: `k(grid, block)(x, y, n)` checks its arguments and launches."""
+"""Users' kernels: `k(grid, block)(x, y, n)` checks its arguments and launches."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ Size = int | tuple[int, ...]
 class UserKernel:
     """A kernel that a scheduler launches; made by `Scheduler.kernel`.
 
-    `kernel(grid, block, shared=0)` gives a launch for so many blocks of so many threads, each an
-    int or a tuple of up to three, with bytes of dynamic shared memory; calling that with one
-    argument for each parameter launches it. Nothing is waited for.
+    `kernel(grid, block, shared=0)` returns a launch. `grid` is the number of blocks and `block` the
+    number of threads per block, each an int or a tuple of up to three; `shared` is dynamic shared
+    memory in bytes. Calling the launch with one argument per parameter launches the kernel, without
+    waiting.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class UserKernel:
 
 
 class Launch(Work):
-    """A kernel with sizes: call it with arguments."""
+    """A kernel with sizes; call it with arguments."""
 
     def __init__(self, kernel: UserKernel, grid: Size, block: Size, shared: int) -> None:
         self.name = kernel.name
@@ -71,11 +72,11 @@ class Launch(Work):
         return self._kernel
 
     def __call__(self, *arguments: Any) -> None:
-        """Launches the kernel after all that its arrays depend on.
+        """Launches the kernel after everything that its arrays depend on.
 
-        Arrays are those of the scheduler, numbers are converted to the type of the parameter.
+        Arrays must belong to the scheduler; numbers are converted to the type of the parameter.
         Raises LaunchError for arguments that do not fit the signature, ArrayError for an array that
-        cannot be used, KernelError for work that failed before.
+        cannot be used, and KernelError for work that failed before.
         """
         values, uses = self._bound(arguments)
         frame = sys._getframe(1)
@@ -91,7 +92,7 @@ def _size(kernel: UserKernel, which: str, given: Size) -> tuple[int, ...]:
         isinstance(size, int | np.integer) and size >= 1 for size in sizes
     ):
         raise LaunchError(
-            f"{kernel.name}: {given!r} is no size of a {which}. It is a positive int, or a tuple "
-            "of up to three."
+            f"{kernel.name}: {given!r} is not a valid size of a {which}. It must be a positive "
+            "int, or a tuple of up to three."
         )
     return tuple(int(size) for size in sizes)

@@ -1,4 +1,4 @@
-"""Which stream an element goes to."""
+"""Assigns elements to streams."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fusionstitch.dag.options import Policies
 class Lanes:
     """The streams of a scheduler.
 
-    `count` is how many the policies asked for. The backend's own are never destroyed: those of idle
-    streams are taken again, so that a long program has as many as ran at once. `busy` are those on
-    which something is pending.
+    `count` is how many the policies asked for. The backend's streams are never destroyed. Those of
+    idle lanes are reused, so a long program has only as many as ran at the same time. `busy` are
+    those with pending elements.
     """
 
     def __init__(self, backend: Backend, policies: Policies) -> None:
@@ -44,7 +44,7 @@ class Lanes:
         return lane
 
     def release(self, lane: Lane) -> None:
-        """Takes back a stream on which nothing is pending."""
+        """Takes back a stream without pending elements."""
         del self.busy[lane]
         if self._reuse:
             self._idle.setdefault(lane.priority, deque()).append(lane)
@@ -52,7 +52,7 @@ class Lanes:
             self._handles.setdefault(lane.priority, []).append(lane.handle)
 
     def clear(self) -> None:
-        """Counts from new; nothing may be pending."""
+        """Restarts the numbering; nothing may be pending."""
         self.count = sum(map(len, self._idle.values()))
 
     def _new(self, priority: int) -> Lane:

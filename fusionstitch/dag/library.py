@@ -1,4 +1,4 @@
-"""Calls of libraries: functions that launch work on device arrays, scheduled like kernels."""
+"""Library calls: functions that launch work on device arrays, scheduled like kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusionstitch.dag.signature import Parameter
 
 
 class Library(Work):
-    """A function that a scheduler calls in its order; made by `Scheduler.library`."""
+    """A function that a scheduler calls in order; made by `Scheduler.library`."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class Library(Work):
         self._settable = settable
 
     def __call__(self, *arguments: Any) -> None:
-        """Calls the function with device arrays, CuPy's or on the emulator NumPy's, and numbers.
+        """Calls the function with numbers and device arrays (CuPy's; NumPy's on the emulator).
 
         Raises LaunchError for arguments that do not fit the signature, and what the function raises
-        where it is called at once.
+        if it is called immediately.
         """
         values, uses = self._arguments.bound(arguments)
         frame = sys._getframe(1)

@@ -1,4 +1,4 @@
-"""Memory of arrays: made on first use, given back after the last element that uses it."""
+"""Memory of arrays: allocated on first use, freed after the last element that uses it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fusionstitch.dag.backends.backend import Backend
 from fusionstitch.dag.element import Storage
 from fusionstitch.dag.errors import ArrayError
 
-#: So many arrays that may be given back are looked at each time, the next ones the next time.
+#: The number of freeable arrays checked each time; the next call checks the next ones.
 _LOOKED_AT = 4
 
 
 class Memory:
-    """The arrays of a scheduler on both sides.
+    """The arrays of a scheduler on host and device.
 
-    What nobody names any more is put on `dropped`, at whatever moment Python finds it; its memory
-    is given back once no element that uses it can still run.
+    Arrays that are no longer referenced go into `dropped`, whenever Python notices. Their memory is
+    freed once no element that uses it can still run.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -41,7 +41,7 @@ class Memory:
             self.collect()
             try:
                 storage.device = self._backend.device_array(storage.shape, storage.dtype)
-            except MemoryError:  # what is still in use may be enough
+            except MemoryError:  # memory still in use may suffice once freed
                 if not self._retired:
                     raise
                 self.collect(wait=True)
@@ -50,16 +50,16 @@ class Memory:
         return storage.device
 
     def take(self, storage: Storage, stream: Any) -> None:
-        """Has the device's copy of what JAX has; the stream waits for it."""
+        """Gets the device's copy of a JAX array; the stream waits for it."""
         storage.device = self._backend.take(storage.lent, stream)
         storage.on_device = True
         self._known.add(storage)
 
     def adopt(self, storage: Storage, device: Any) -> None:
-        """Gives an array the memory of somebody else.
+        """Gives an array memory that belongs to someone else.
 
-        Raises ArrayError where another array has it, too, and one of them may be written: what uses
-        the one would not wait for what uses the other.
+        Raises ArrayError if another array has the same memory and one of them may be written: work
+        on one would not wait for work on the other.
         """
         start = self._backend.address(device)
         for other in self._known:
@@ -68,7 +68,7 @@ class Memory:
             where = self._backend.address(other.device)
             if not (where < start + storage.nbytes and start < where + other.nbytes):
                 continue
-            self.collect(wait=True)  # nobody may name the other one any more
+            self.collect(wait=True)  # the other one may no longer be referenced
             if other.device is not None:
                 raise ArrayError(
                     f"This array shares memory that {other.label} has, too: work on the one would "
@@ -78,11 +78,11 @@ class Memory:
         self._known.add(storage)
 
     def collect(self, wait: bool = False) -> None:
-        """Gives back what was dropped and is not used any more; `wait` waits for what is."""
+        """Frees dropped arrays that are not in use; with `wait`, waits for those that are."""
         while self.dropped:
             storage = self.dropped.popleft()
-            if storage.device is None and not storage.held:
-                # of what JAX alone uses it knows the order itself
+            if storage.device is None and not storage.recordings:
+                # JAX orders the work on arrays that only it uses
                 storage.host = storage.lent = None
             else:
                 self._retired.append(storage)
@@ -93,7 +93,7 @@ class Memory:
                 self._retired.append(storage)
 
     def _given_back(self, storage: Storage, wait: bool) -> bool:
-        if storage.held:
+        if storage.recordings:
             return False
         for element in storage.users():
             if wait:

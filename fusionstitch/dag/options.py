@@ -1,4 +1,4 @@
-"""How a scheduler decides: GrCUDA's policies as one value."""
+"""The options of a scheduler: GrCUDA's policies as one value."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fusionstitch.hlo.errors import OptionError
 
 #: "async": work is ordered by the arrays it uses. "sync": the host waits for each piece of work.
 Execution = Literal["async", "sync"]
-#: Where work without a parent's stream goes: to a new stream, or to one that has become idle.
+#: Where work goes that takes over no stream: to a new stream, or to an idle one.
 NewStream = Literal["always-new", "reuse"]
 #: Which stream work with parents takes: that of the first parent whose stream no other child has
-#: taken, or that of its first parent.
+#: taken over, or that of its first parent.
 ParentStream = Literal["disjoint", "same-as-parent"]
 
 _CHOICES = {
@@ -24,7 +24,8 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class Policies:
-    """The options of a `Scheduler`; see there. Raises OptionError for a value that is none."""
+    """The options of a `Scheduler`; see there. Raises OptionError for a value that is not
+    allowed."""
 
     policy: Execution = "async"
     streams: NewStream = "always-new"

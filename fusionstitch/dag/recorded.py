@@ -16,8 +16,8 @@ from fusionstitch.dag.errors import ArrayError, LaunchError
 from fusionstitch.dag.kernel import Launch
 from fusionstitch.dag.lanes import Lanes
 
-#: Of so many combinations of arguments the recordings are kept.
-_KEPT = 16
+#: The most combinations of arguments whose recordings are stored.
+_MOST_RECORDINGS = 16
 
 
 class Recorded(Work):
@@ -31,11 +31,11 @@ class Recorded(Work):
         self._recordings: dict[Hashable, _Recording] = {}
 
     def __call__(self, *args: Any) -> None:
-        """Launches what the function launches for these arguments: arrays, and numbers.
+        """Launches what the function launches for these arguments: arrays and numbers.
 
-        The function itself runs only with arguments that were not there before. Raises LaunchError
-        for what cannot be recorded: anything but kernels, and arguments that have no hash;
-        ArrayError where the function reads or writes arrays on the host, or makes some.
+        The function itself runs only for new arguments. Raises LaunchError for what cannot be
+        recorded: anything but kernels, and arguments that are not hashable. Raises ArrayError if
+        the function accesses arrays on the host, or makes some.
         """
         key = tuple(arg.storage if type(arg) is Array else arg for arg in args)
         try:
@@ -47,7 +47,7 @@ class Recorded(Work):
             ) from None
         if recording is None:
             recording = _Recording(self._engine, self._traced(args))
-            while len(self._recordings) >= _KEPT:
+            while len(self._recordings) >= _MOST_RECORDINGS:
                 del self._recordings[next(iter(self._recordings))]
             self._recordings[key] = recording
         for storage in recording.uses:
@@ -84,9 +84,9 @@ class Recorded(Work):
 
 
 class _Recording:
-    """Launches with a DAG and streams of their own, and the arrays that they use together.
+    """Launches with their own DAG and streams, and the arrays that they use.
 
-    The memory of these arrays is not given back while there is a recording.
+    The memory of these arrays is not freed while the recording exists.
     """
 
     def __init__(self, engine: Engine, steps: list[Element]) -> None:
@@ -102,7 +102,7 @@ class _Recording:
             for storage, const in element.uses.items():
                 uses[storage] = const and uses.get(storage, True)
         for storage in uses:
-            storage.held += 1
+            storage.recordings += 1
         self.uses = uses
         self._lanes = self._planned()
         backend = engine.backend
@@ -113,16 +113,16 @@ class _Recording:
 
     def __del__(self) -> None:
         for storage in self.uses:
-            storage.held -= 1
+            storage.recordings -= 1
 
     def launch(self, stream: Any) -> None:
-        """Launches it all on a stream; the arrays are on the device by then."""
+        """Launches all of it on a stream; the arrays are on the device by then."""
         if self._launch is None:
             self._launch = self._engine.backend.recorded(self._enqueue)
         self._launch(stream)
 
     def _planned(self) -> dict[int, Any]:
-        """Finds parents and streams as for launches one by one; the streams by number."""
+        """Finds parents and streams as for single launches; returns the streams by number."""
         engine = self._engine
         if engine.policies.policy == "sync":
             return {}
@@ -138,7 +138,8 @@ class _Recording:
         return {e.lane.number: e.lane.handle for e in self._steps}
 
     def _enqueue(self, origin: Any) -> None:
-        """Everything, after what is on `origin`; what comes there later runs after everything."""
+        """Enqueues everything after the present work on `origin`; later work there waits for all of
+        it."""
         backend = self._engine.backend
         backend.record(self._fork, origin)
         for stream in self._lanes.values():

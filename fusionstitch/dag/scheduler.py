@@ -1,4 +1,4 @@
-"""`fs.dag.Scheduler`: GPU work in the order that its arrays ask for, and otherwise at once."""
+"""`fs.dag.Scheduler`: runs GPU work concurrently, in the order that its arrays require."""
 
 from __future__ import annotations
 
@@ -31,27 +31,28 @@ from fusionstitch.hlo.errors import OptionError
 
 
 class Scheduler:
-    """Runs kernels by the arrays that they read and write, as GrCUDA does.
+    """Runs kernels in the order given by the arrays that they read and write, as GrCUDA does.
 
-    A call returns at once. The scheduler works out which earlier work it depends on, puts it on a
-    stream, and has that wait for other streams where it must. Reading an array on the host waits
-    for what writes it. One thread at a time may use a scheduler and what it made.
+    A call returns immediately. The scheduler determines which earlier work it depends on, puts it
+    on a stream, and makes that stream wait for others if needed. Reading an array on the host waits
+    for the work that writes it. Only one thread at a time may use a scheduler and its objects.
 
     Args:
         policy: "async", or "sync" to wait for each piece of work
-        streams: where work goes that depends on none: "always-new" to a stream of its own, "reuse"
-            to one that has become idle, if there is one
-        parent: where other work goes: "disjoint" to the stream of the first parent that has not
-            passed it on, otherwise as above; "same-as-parent" to that of the first parent
-        const: whether kernels that only read an array may run at once
-        prefetch: whether arrays are sent to the device before the parents of their kernel are
-            waited for, or after
+        streams: stream of work without dependences: "always-new" for a new stream, "reuse" for one
+            that has become idle, if there is one
+        parent: stream of other work: "disjoint" for that of the first parent that has not passed
+            its stream on, else as above; "same-as-parent" for that of the first parent
+        const: whether kernels that only read an array may run concurrently
+        prefetch: whether arrays are sent to the device before waiting for the parents of their
+            kernel, or after
         timing: whether kernels and transfers are timed, for `timeline` and `history`
-        backend: "cuda", "emulate" to run on the CPU, "auto" for CUDA where there is a GPU
-        seed: of the order in which the emulator runs what may run in any order
-        remembered: of how many launches `graph` and `timeline` know
+        backend: "cuda", "emulate" to run on the CPU, or "auto": CUDA if there is a GPU
+        seed: for the emulator, which runs independent work in a random order
+        remembered: the number of launches that `graph` and `timeline` show
 
-    Raises OptionError for a value that is not allowed, and where CUDA is asked for and not there.
+    Raises:
+        OptionError: a value is not allowed, or CUDA is requested and not available.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Scheduler:
 
     @property
     def backend(self) -> str:
-        """Where it runs, "cuda" or "emulate"."""
+        """The backend, "cuda" or "emulate"."""
         return self._engine.backend.name
 
     @property
@@ -88,10 +89,11 @@ class Scheduler:
         Args:
             value: a shape, an int or a tuple of ints, for zeros; otherwise an array or nested lists
                 of numbers, which are copied
-            dtype: of its elements; by default float32 for a shape, that of the value otherwise
-            name: what it is called on the edges of graphs
+            dtype: NumPy dtype of its elements; by default float32 for a shape, else that of `value`
+            name: name on the edges of graphs
 
-        Raises ArrayError for a shape that is none, and for elements that are no numbers.
+        Raises:
+            ArrayError: the shape is invalid, or the elements are not numbers.
         """
         if isinstance(value, int | np.integer):
             value = (int(value),)
@@ -118,19 +120,20 @@ class Scheduler:
     ) -> UserKernel | Emitted:
         """A kernel of CUDA-C: `kernel(code, name, signature)`.
 
-        `kernel(raw, signature)` takes a `cupy.RawKernel`, and `kernel(generated)` one that
-        fusionstitch emitted, of `compiled.kernels`, which knows its sizes: that is called with its
-        inputs and outputs at once.
+        `kernel(raw, signature)` takes a `cupy.RawKernel`. `kernel(generated)` takes one of
+        `compiled.kernels`, which fusionstitch generated and whose sizes are fixed: call it directly
+        with its inputs and outputs.
 
         Args:
-            code: its source, with all that it needs
-            name: of the `__global__` function in it
+            code: its complete source
+            name: name of the `__global__` function in it
             signature: its parameters in NIDL, such as "const pointer float, inout pointer float,
-                sint32". That an array is const is believed, not checked
-            priority: lower numbers are more urgent on a GPU that is full; 0 is the lowest
+                sint32". That an array is const is trusted, not checked
+            priority: lower numbers are more urgent on a full GPU; 0 is the lowest priority
 
-        Raises SignatureError, and ToolchainError for code that does not compile; on the emulator
-        that shows with the first launch.
+        Raises:
+            SignatureError: the signature cannot be parsed.
+            ToolchainError: the code does not compile; the emulator raises this at the first launch.
         """
         engine = self._engine
         if isinstance(code, Generated):
@@ -155,15 +158,16 @@ class Scheduler:
         """A function that launches work on device arrays, scheduled like a kernel.
 
         Args:
-            fun: called with an argument for each parameter: arrays of CuPy, of NumPy on the
-                emulator, and numbers. What it returns is dropped
+            fun: called with one argument per parameter: CuPy arrays (NumPy arrays on the emulator)
+                and numbers. Its result is ignored
             signature: as for `kernel`
-            name: in graphs and messages; that of the function by default
-            stream: whether it works on CuPy's current stream. If not, the call waits for all that
-                was launched before, and for what it launches
+            name: name in graphs and messages; by default that of the function
+            stream: whether it works on CuPy's current stream. If not, the call waits for all work
+                launched before, and for what it launches
             priority: as for `kernel`
 
-        Raises SignatureError.
+        Raises:
+            SignatureError: the signature cannot be parsed.
         """
         return Library(
             name or _name(fun), parse(signature), fun, self._engine, self._access, stream, priority
@@ -172,16 +176,17 @@ class Scheduler:
     def function(
         self, fun: Callable[..., Any], *, donate: Sequence[int] = (), name: str | None = None
     ) -> Function:
-        """A function of JAX, such as one of `jax.jit` or `fs.jit`, in the order of the scheduler.
+        """A JAX function, for example from `jax.jit` or `fs.jit`, called in the scheduler's order.
 
-        It is called with arrays of the scheduler, alone or in trees, and whatever else it takes,
-        and gives arrays of the scheduler. It reads its arguments, but for those that are donated,
-        whose contents are gone.
+        It accepts arrays of the scheduler, alone or in pytrees, and any other arguments, and
+        returns arrays of the scheduler. It only reads its arguments, except for donated ones, whose
+        contents are lost.
 
         Args:
             fun: the function
-            donate: which positional arguments it donates, as `donate_argnums` of `jax.jit`
-            name: in graphs and messages; that of the function by default
+            donate: indices of the positional arguments it donates, like `donate_argnums` of
+                `jax.jit`
+            name: name in graphs and messages; by default that of the function
         """
         return Function(
             name or _name(fun), fun, tuple(donate), self._engine, self._access, self._result
@@ -190,35 +195,39 @@ class Scheduler:
     def recorded(self, fun: Callable[..., Any], *, name: str | None = None) -> Recorded:
         """A function that launches kernels, launched as one piece of work: a CUDA graph on a GPU.
 
-        It is called with arrays and numbers, and runs itself once for each combination of them:
-        what it launched then is launched again. Its kernels have an order, and streams, by their
-        arrays, as they have one by one.
+        It takes arrays and numbers. The function itself runs once per combination of arguments;
+        later calls launch the same kernels again. The arrays decide the order and the streams of
+        its kernels, as for single launches.
 
         Args:
-            fun: launches kernels of the scheduler, and does nothing else that has to be repeated
-            name: in graphs and messages; that of the function by default
+            fun: launches kernels of the scheduler, and does nothing else that must be repeated
+            name: name in graphs and messages; by default that of the function
         """
         return Recorded(name or _name(fun), fun, self._engine, self._access)
 
     def from_dlpack(self, value: Any, *, name: str | None = None) -> Array:
-        """An array that shares the memory of one of CuPy, JAX, or on the emulator NumPy.
+        """An array that shares the memory of a CuPy or JAX array, or of a NumPy array on the
+        emulator.
 
-        What its library does with it from then on is not seen here. One of JAX can only be read.
-        Raises ArrayError for an array that is not on the device, or not row-major, or whose memory
-        another array of the scheduler has.
+        The scheduler does not see later accesses by that library. A JAX array can only be read.
+
+        Raises:
+            ArrayError: the array is not on the device or not row-major, or another array of the
+                scheduler has its memory.
         """
         return self._adopted(value, name, copy=False)
 
     def synchronize(self) -> None:
-        """Waits for everything. Raises KernelError. Results need no such call: reading waits."""
+        """Waits for everything. Raises KernelError. Reading results needs no such call, since
+        reading waits."""
         self._engine.wait_for_all()
 
     def graph(self) -> Graph:
-        """What was launched, on which streams, and what waited for what. Waits for nothing."""
+        """What was launched, on which streams, and what waited for what. Does not wait."""
         return graph(self._engine.log)
 
     def timeline(self) -> Timeline:
-        """When which kernel and transfer ran; waits for everything.
+        """When each kernel and transfer ran, in milliseconds; waits for everything.
 
         Raises OptionError for a scheduler without timing.
         """
@@ -229,8 +238,8 @@ class Scheduler:
         return clock.timeline(self._engine.log)
 
     def history(self, kernel: Any) -> list[float]:
-        """Milliseconds of each timed launch of a kernel, or of each call of what else the scheduler
-        made, on this device; waits for everything.
+        """Milliseconds of each timed launch of a kernel, or of each call of a library, function or
+        sequence of the scheduler, on this device; waits for everything.
 
         Raises OptionError for a scheduler without timing.
         """
@@ -241,7 +250,7 @@ class Scheduler:
         return list(clock.history.get(kernel, ()))
 
     def export(self, path: str | Path) -> None:
-        """Writes the graph to a file .dot, or the timeline as a Chrome trace to a file .json.
+        """Writes the graph to a .dot file, or the timeline as a Chrome trace to a .json file.
 
         Raises OptionError for another ending, and for a timeline without timing.
         """
@@ -250,7 +259,7 @@ class Scheduler:
         trace.write(path, self.graph(), self.timeline() if timed else None)
 
     def clear(self) -> None:
-        """Forgets what `graph`, `timeline` and `history` know; waits for everything."""
+        """Forgets the data of `graph`, `timeline` and `history`; waits for everything."""
         self.synchronize()
         self._engine.clear()
 
@@ -259,16 +268,16 @@ class Scheduler:
         self._engine.collect()
         shape = tuple(int(n) for n in shape)
         if any(n < 0 for n in shape):
-            raise ArrayError(f"{shape} is no shape: sizes are not negative.")
+            raise ArrayError(f"{shape} is not a shape: sizes cannot be negative.")
         if dtype.hasobject or dtype.kind in _NO_NUMBERS:
-            raise ArrayError(f"An array is one of numbers, and this would be one of {dtype}.")
+            raise ArrayError(f"The elements of an array must be numbers, not {dtype}.")
         return Array(self._access, Storage(shape, dtype, self._label(name)))
 
     def _adopted(self, value: Any, name: str | None, copy: bool) -> Array:
         return Array(self._access, adopted(self._engine, value, self._label(name), copy))
 
     def _result(self, lent: Any) -> Array:
-        """An array of what JAX made."""
+        """An array for a result of JAX."""
         made = Array(self._access, Storage(lent.shape, lent.dtype, self._label(None)))
         made.storage.lent = lent
         return made
@@ -281,7 +290,7 @@ class Scheduler:
         return f"Scheduler on {self.device}: {self.policies}"
 
 
-#: Kinds of elements that NumPy has, and no device: texts, dates, times.
+#: Kinds of elements that NumPy supports and devices do not: strings, dates, times.
 _NO_NUMBERS = "SUMm"
 
 

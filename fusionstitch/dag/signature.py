@@ -1,4 +1,4 @@
-"""Signatures of kernels in NIDL, the interface language of GrCUDA, as parameters."""
+"""Signatures of kernels in NIDL, GrCUDA's interface language, as parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from fusionstitch.dag.errors import SignatureError
 
-#: The words for element types, with what each is in NumPy and in C.
+#: The names of element types, with their NumPy and C types.
 TYPES: dict[str, tuple[type[np.generic], str]] = {
     "bool": (np.bool_, "bool"),
     "char": (np.int8, "char"),
@@ -25,7 +25,7 @@ TYPES: dict[str, tuple[type[np.generic], str]] = {
     "float": (np.float32, "float"),
     "double": (np.float64, "double"),
 }
-#: The words for how an array is used, and whether the kernel only reads it.
+#: The names of an array's direction, and whether the kernel only reads it.
 DIRECTIONS = {"const": True, "in": True, "out": False, "inout": False}
 
 _WORDS = re.compile(r"(?:(?P<name>\w+)\s*:)?\s*(?P<words>\w+(?:\s+\w+)*)", re.ASCII)
@@ -36,11 +36,11 @@ class Parameter:
     """One parameter of a kernel.
 
     Attributes:
-        name: for messages and the edges of graphs
-        pointer: whether it is an array; a number otherwise
-        const: whether the kernel only reads the array. It is believed, not checked
-        scalar: the NumPy type of the number or of the array's elements, None for any
-        c_type: that type in C, "void" for any
+        name: name in messages and on the edges of graphs
+        pointer: whether it is an array; otherwise a number
+        const: whether the kernel only reads the array. This is trusted, not checked
+        scalar: NumPy type of the number or of the array's elements; None for any
+        c_type: that type in C; "void" for any
     """
 
     name: str
@@ -58,8 +58,8 @@ class Parameter:
 def parse(text: str) -> tuple[Parameter, ...]:
     """The parameters of a signature such as "x: const pointer float, inout pointer float, sint32".
 
-    A parameter is a type, or a pointer: `[const|in|out|inout] pointer [type]`; without a direction
-    it is written, too. A name with a colon may come before. Raises SignatureError.
+    A parameter is a type, or a pointer: `[const|in|out|inout] pointer [type]`. Without a direction,
+    an array counts as read and written. A name with a colon may come first. Raises SignatureError.
     """
     if not text.strip():
         return ()
@@ -83,11 +83,11 @@ def _parameter(part: str, position: int, text: str) -> Parameter:
             return Parameter(name, False, True, *TYPES[words[0]])
         if words[0] in DIRECTIONS:
             raise refuse(f"{words[0]!r} is for arrays, and there is no `pointer`")
-        raise refuse(f"{' '.join(words)!r} is no type")
+        raise refuse(f"{' '.join(words)!r} is not a type")
     before, after = words[: words.index("pointer")], words[words.index("pointer") + 1 :]
     if len(before) > 1 or (before and before[0] not in DIRECTIONS):
-        raise refuse(f"{' '.join(before)!r} is no direction")
+        raise refuse(f"{' '.join(before)!r} is not a direction")
     if len(after) > 1 or (after and after[0] not in TYPES):
-        raise refuse(f"{' '.join(after)!r} is no type")
+        raise refuse(f"{' '.join(after)!r} is not a type")
     scalar, c_type = TYPES[after[0]] if after else (None, "void")
     return Parameter(name, True, bool(before) and DIRECTIONS[before[0]], scalar, c_type)

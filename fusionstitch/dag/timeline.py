@@ -1,4 +1,4 @@
-"""When the device did what, and how much of it at once: CT, TC, CC and TOT."""
+"""When the device did what, and how much work overlapped: CT, TC, CC and TOT."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = Literal["kernel", "to device", "to host"]
 
 @dataclass(frozen=True)
 class Span:
-    """One kernel or transfer; times are milliseconds after the scheduler was made."""
+    """One kernel or transfer; times are milliseconds since the scheduler was made."""
 
     name: str
     kind: Kind
@@ -30,14 +30,14 @@ class Span:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Which share of time ran beside other work, from 0 to 1, as in GrCUDA's paper.
+    """The shares of time that overlapped with other work, from 0 to 1, as in GrCUDA's paper.
 
     Attributes:
-        ct: of the kernels' time, the part during which something was transferred
-        tc: of the transfers' time, the part during which a kernel ran
-        cc: of the kernels' time, the part during which an earlier kernel still ran
-        tot: of all time, the part during which anything earlier still ran
-        cc_both_ways: of the kernels' time, the part during which another kernel ran
+        ct: share of the kernels' time during which something was transferred
+        tc: share of the transfers' time during which a kernel ran
+        cc: share of the kernels' time during which an earlier kernel was still running
+        tot: share of all time during which anything earlier was still running
+        cc_both_ways: share of the kernels' time during which another kernel ran
     """
 
     ct: float
@@ -54,7 +54,7 @@ class Timeline:
     spans: tuple[Span, ...]
 
     def overlap(self) -> Overlap:
-        """How much ran at once."""
+        """How much work overlapped."""
         kernels = [span for span in self.spans if span.kind == "kernel"]
         transfers = [span for span in self.spans if span.kind != "kernel"]
         return Overlap(
@@ -82,7 +82,7 @@ def _share(spans: Sequence[Span], others: Sequence[Sequence[Span]]) -> float:
 
 
 def _covered(span: Span, others: Sequence[Span]) -> float:
-    """How long any of the others ran during a span."""
+    """Milliseconds of a span during which any of the others ran."""
     covered, reached = 0.0, span.start
     for other in sorted(others, key=lambda o: o.start):
         start, stop = max(other.start, reached), min(other.stop, span.stop)
@@ -95,8 +95,8 @@ def _covered(span: Span, others: Sequence[Span]) -> float:
 class Clock:
     """Collects the spans of a scheduler that times its work.
 
-    `transfers` has the last ones that were waited for, `history` the milliseconds of every timed
-    launch of each kernel.
+    `transfers` has the most recent transfers that were waited for. `history` has the milliseconds
+    of every timed launch of each kernel.
     """
 
     def __init__(self, backend: Backend, remembered: int) -> None:
@@ -108,7 +108,7 @@ class Clock:
         self.history: dict[Any, list[float]] = {}
 
     def span(self, element: Element) -> tuple[float, float]:
-        """Of an element that has run. Its transfers are kept."""
+        """The span of an element that has run. Stores its transfers."""
         for storage, begun, sent in element.sent:
             if begun is not None:
                 self.transferred(storage, "to device", element.lane.number, begun, sent)
@@ -119,12 +119,12 @@ class Clock:
     def transferred(
         self, storage: Storage, kind: Kind, stream: int, begun: Any, arrived: Any
     ) -> None:
-        """Keeps a transfer that is over."""
+        """Stores a finished transfer."""
         span = Span(storage.label, kind, stream, self._after(begun), self._after(arrived))
         self.transfers.append(span)
 
     def timeline(self, elements: Iterable[Element]) -> Timeline:
-        """Of elements that have run, and of all transfers that are kept."""
+        """The timeline of elements that have run, with all stored transfers."""
         spans = [*self.transfers]
         for element in elements:
             if element.span is not None:

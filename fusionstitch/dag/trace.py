@@ -1,4 +1,4 @@
-"""Files of what a scheduler did: the DAG for Graphviz, the timeline for Chrome and Perfetto."""
+"""Files from a scheduler: the DAG for Graphviz, the timeline for Chrome and Perfetto."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fusionstitch.hlo.errors import OptionError
 
 
 def write(path: str | Path, graph: Graph, timeline: Timeline | None) -> None:
-    """The graph to a file that ends in .dot, the timeline to one in .json.
+    """Writes the graph to a file that ends in .dot, or the timeline to one in .json.
 
-    Raises OptionError for another ending, and for a timeline where nothing was timed.
+    Raises OptionError for another ending, and for a timeline if nothing was timed.
     """
     path = Path(path)
     if path.suffix == ".dot":
@@ -32,7 +32,7 @@ def write(path: str | Path, graph: Graph, timeline: Timeline | None) -> None:
 
 
 def chrome_trace(timeline: Timeline) -> dict[str, object]:
-    """Trace events: one row for each stream, in microseconds."""
+    """Trace events: one row per stream, times in microseconds."""
     streams = sorted({span.stream for span in timeline.spans})
     names = [
         {

@@ -1,11 +1,11 @@
-"""Programs that call back to the host, on the emulator's execution path: JAX cannot export them, so
-they are stitched around their callbacks.
+"""Programs with host callbacks on the emulator's execution path. JAX cannot export them, so they
+are stitched around their callbacks.
 
-The equations that call back are cut out of the traced program: a custom call stands for each while
-the program is lowered and stitched as a whole. What comes of that is cut into parts at these calls,
-and the parts run one after the other, the equations between them as JAX runs them. Those with an
-effect stay in their order: each reads a number that the one before gave.
-Functions called are looked into; a loop or a branch that calls back is cut out whole.
+The equations that call back are cut out of the traced program. While the program is lowered and
+stitched as a whole, a custom call replaces each of them. The result is split into parts at these
+calls. The parts run one after another, and JAX runs the cut equations in between. Equations with an
+effect keep their order, because each reads a number that the previous one returned. Called
+functions are searched for callbacks; a loop or a branch that calls back is cut out whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fusionstitch.hlo.errors import StitchError
 if TYPE_CHECKING:
     from fusionstitch.compiler.stitched import Fallback
 
-#: The custom call that stands for an equation.
+#: The custom call that replaces an equation.
 TARGET = "fusionstitch_hole"
 #: Primitives that call back to the host.
 _CALLBACKS = frozenset({"pure_callback", "io_callback", "debug_callback", "debug_print"})
@@ -46,7 +46,7 @@ _NO_ARRAY = (
 
 
 def calls_back(jaxpr: Any) -> bool:
-    """Whether a traced function calls back to the host, in a loop, branch or call of it, too."""
+    """Whether a traced function calls back to the host, directly or in a loop, branch or call."""
     return any(map(_calls_back, jaxpr.eqns))
 
 
@@ -59,7 +59,7 @@ def _calls_back(equation: Any) -> bool:
 
 @dataclass(frozen=True)
 class Hole:
-    """An equation that was cut out: `run` takes and gives what the custom call does."""
+    """An equation that was cut out. `run` has the arguments and results of its custom call."""
 
     primitive: str
     run: Callable[..., list[Any]]
@@ -68,18 +68,18 @@ class Hole:
 class Around:
     """A traced function, cut for stitching.
 
-    `evaluate` is the function with custom calls in the place of equations that call back, to be
+    `evaluate` is the function with custom calls instead of the equations that call back. It is
     jitted and lowered once.
     """
 
     def __init__(self, jaxpr: Any):
         self.jaxpr = jaxpr
         self.holes: list[Hole] = []
-        #: a number that the last equation with an effect gave: the next one reads it
+        #: the number returned by the last equation with an effect; the next one reads it
         self._last: list[Any] = []
 
     def evaluate(self, constants: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-        """Raises StitchError for an equation that no custom call can stand for."""
+        """Raises StitchError for an equation that no custom call can replace."""
         if not all(map(_is_array, (*self.jaxpr.in_avals, *self.jaxpr.out_avals))):
             raise StitchError(_NO_ARRAY)
         self.holes.clear()
@@ -114,7 +114,7 @@ class Around:
             return self._evaluate(called, getattr(called, "consts", ()), given)
 
     def _hole(self, equation: Any, given: list[Any]) -> list[Any]:
-        """What a custom call gives in the place of an equation."""
+        """The results of the custom call that replaces an equation."""
         import jax
 
         avals = [variable.aval for variable in equation.outvars]
@@ -140,16 +140,16 @@ class Around:
 
     @property
     def left(self) -> tuple[Fallback, ...]:
-        """What was cut out and holds more than callbacks."""
+        """The cut equations that contain more than callbacks, as fallbacks."""
         from fusionstitch.compiler.stitched import Fallback
 
         loops = [hole.primitive for hole in self.holes if hole.primitive in _LOOPS]
         return tuple(Fallback((name,), _IN_A_LOOP) for name in loops)
 
     def running(self, module: bytes) -> Callable[..., list[Any]]:
-        """The function of values (large constants first) that runs a stitched module around the
-        equations that were cut out of it. Raises StitchError for one that cannot be cut, and
-        ImportModuleError if XLA refuses a part."""
+        """A function of values (large constants first) that runs a stitched module around the
+        equations cut out of it. Raises StitchError if the module cannot be split at them, and
+        ImportModuleError if XLA rejects a part."""
         from fusionstitch.hlo.parted import Part, part
         from fusionstitch.runtime.portable import as_function
 
@@ -173,7 +173,7 @@ class Around:
 
 
 def _bound(equation: Any, given: list[Any]) -> list[Any]:
-    """What JAX makes of an equation."""
+    """The results of an equation, as JAX computes them."""
     with equation.ctx.manager:
         parameters = equation.primitive.get_bind_params(equation.params)
         made = equation.primitive.bind(*given, **parameters)
@@ -181,7 +181,7 @@ def _bound(equation: Any, given: list[Any]) -> list[Any]:
 
 
 def _called(equation: Any) -> Any:
-    """The function that an equation does nothing but run, or None."""
+    """The function that an equation only calls, or None."""
     import jax
 
     found = equation.params.get(_CALLS.get(equation.primitive.name, ""))
@@ -191,11 +191,11 @@ def _called(equation: Any) -> Any:
     return found
 
 
-# --- values: a custom call takes and gives arrays of numbers, for a PRNG key its words -----------
+# --- values: custom calls take and return arrays of numbers; a PRNG key becomes its key data -----
 
 
 def _order() -> Any:
-    """What an equation with an effect gives the next one to read."""
+    """The value by which one equation with an effect precedes the next."""
     import jax.numpy as jnp
 
     return jnp.zeros((), jnp.int32)
@@ -208,13 +208,13 @@ def _is_array(aval: Any) -> bool:
 
 
 def _key_kind(value: Any) -> Any:
-    """How a PRNG key or its type draws; None for other values."""
+    """The implementation of a PRNG key or key type; None for other values."""
     import jax
 
     dtype = getattr(value, "dtype", None)
     if dtype is None or not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
         return None
-    kinds: list[Any] = []  # JAX tells it of a key alone
+    kinds: list[Any] = []  # JAX reveals it for keys only, not for types
     jax.eval_shape(lambda key: kinds.append(jax.random.key_impl(key)), _shape(value))
     return kinds[0]
 
@@ -238,7 +238,7 @@ def _shape(aval: Any) -> Any:
 
 
 def _typed(value: Any, aval: Any) -> Any:
-    """A result as the traced function gives it: a key, or a number of weak type."""
+    """A result as the traced function returns it: a PRNG key, or a number of weak type."""
     from jax.extend.core.primitives import convert_element_type_p
 
     if not getattr(aval, "weak_type", False):

@@ -1,4 +1,4 @@
-"""A call of a function as it was asked for."""
+"""A call of a function, as requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """What was lowered: enough to compile it once more, to report on it or to tune it. `jit` is
+    """What was lowered: enough to compile it again, to report on it, or to tune it. `jit` is
     `fs.jit`."""
 
     fun: Callable[..., Any]

@@ -20,12 +20,11 @@ from fusionstitch.trial import triable
 def choose(
     fun: Callable[..., Any], plain: Any, jit: Jit, keywords: Any, options: Options
 ) -> ExecutionPath:
-    """The execution path for `options` on this machine; initializes JAX's backends.
+    """The execution path for `options` on this machine. Initializes JAX's backends.
 
-    Where CUDA's cannot be taken although it was asked for, or although there is a GPU, one warning
-    says why, or a StitchError under fallback="error"; so on either path if this JAX is
-    not supported, once a process. Raises OptionError for an environment variable that is not
-    allowed.
+    If CUDA was asked for or a GPU is present, but CUDA cannot be used, one warning says why. Under
+    fallback="error" a StitchError is raised instead. An unsupported JAX is treated alike, on either
+    path, with one warning per process. Raises OptionError for an invalid environment variable.
     """
     from fusionstitch.compiler import builders
 
@@ -56,11 +55,11 @@ def choose(
         prepared = apart(lambda: prepare(options))
     if not isinstance(prepared, Failed):
         if triable.in_this_process(options, prepared.device):
-            from fusionstitch.execution.cuda_tried import CudaTried
+            from fusionstitch.execution.cuda_with_trials import CudaWithTrials
 
-            return CudaTried(fun, plain, jit, keywords, options, prepared)
+            return CudaWithTrials(fun, plain, jit, keywords, options, prepared)
         return Cuda(fun, plain, jit, keywords, options, prepared)
-    error = prepared.error  # a broken installation raises what it likes
+    error = prepared.error  # a broken installation may raise anything
     if options.fallback == "error":
         if isinstance(error, (StitchError, OptionError)):
             raise error
@@ -93,7 +92,7 @@ class Plain:
 
 @functools.cache
 def _hide_own_frames() -> None:
-    """Has JAX say where the user called, not where we did: in locations of ops and in its log."""
+    """Makes JAX report the user's line and not ours, in the locations of ops and in its log."""
     from jax.extend import source_info_util
 
     package = os.path.dirname(os.path.dirname(__file__))

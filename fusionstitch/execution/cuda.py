@@ -1,4 +1,4 @@
-"""Execution inside XLA: a marked function, whose module XLA hands to the pass while compiling."""
+"""Execution inside XLA: XLA passes the module of a marked function to our pass while compiling."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any
 from fusionstitch import env
 from fusionstitch.compiler import progress
 from fusionstitch.errors import StitchError, reason
-from fusionstitch.execution import behind, recall
+from fusionstitch.execution import deferred, recall
 from fusionstitch.execution.path import Find, Jit, Lower, Once, left, name_of, warn
 from fusionstitch.execution.recovery import Recovery, jax_runtime_error
 from fusionstitch.execution.tracebacks import hide_own_frames
 from fusionstitch.execution.variants import variant
 from fusionstitch.options import Options
-from fusionstitch.trial.asked import asked_of
 from fusionstitch.trial.outcome import ATTEMPTS
+from fusionstitch.trial.request import request_of
 
 if TYPE_CHECKING:
     from fusionstitch.compiler.stitched import Stitched
     from fusionstitch.costmodel.devices import Device
-    from fusionstitch.execution.recall import Kept
+    from fusionstitch.execution.recall import StoredProgram
     from fusionstitch.tuning.tuned import Tuned
 
 logger = logging.getLogger(__name__)
 
-#: How long the part of a mark's token is that all attempts at a function share.
+#: Length of the part of a mark's token that all attempts at a function share.
 _TOKEN = 16
-#: What decides the code of a marked module, by that part.
+#: What determines the code of a marked module, by that part of its token.
 _marked: dict[str, tuple[Options, Device, Tuned]] = {}
 
 
@@ -44,9 +44,9 @@ class Prepared:
 
 
 def prepare(options: Options) -> Prepared:
-    """Makes XLA and the pass ready for functions with these options.
+    """Prepares XLA and the pass for functions with these options.
 
-    Raises StitchError where they cannot be stitched, and what a broken installation raises.
+    Raises StitchError if they cannot be stitched, and whatever a broken installation raises.
     """
     from fusionstitch.compiler import builders
     from fusionstitch.runtime import cuda, delays, xla_pass
@@ -74,7 +74,7 @@ def prepare(options: Options) -> Prepared:
 
 
 class Cuda:
-    """A jax.jit of the function under a marked name: XLA hands its module to the pass."""
+    """A jax.jit of the function under a marked name: XLA passes its module to the pass."""
 
     def __init__(
         self,
@@ -90,20 +90,20 @@ class Cuda:
 
         hide_marks_in_log()
         self.token, self.device = prepared.token, prepared.device
-        self.name, self.tell = name_of(fun), Once()
+        self.name, self.warn_user = name_of(fun), Once()
         self.recovery = Recovery(self.name, plain, options.fallback, warn)
         self.plain = plain
         marked = variant(fun, marked_name(self.name, self.token))
         marked.recoveries.add(self.recovery)
         self.own = self.jitted = jit(marked, **keywords)
-        self.whose = behind.known(self.name, self.token)
+        self.marked_function = deferred.marked(self.name, self.token)
 
     @property
     def call(self) -> Callable[..., Any]:
-        recovery, reasons, errors = self.recovery, behind.reasons, behind.errors
+        recovery, reasons, errors = self.recovery, deferred.reasons, deferred.errors
 
-        # Recovery.call once more, no method, and no keywords where there are none: each of these
-        # costs a call some tenths of a microsecond
+        # Recovery.call inlined, no method, and no keywords if there are none: each would add some
+        # tenths of a microsecond to every call
         def call(*args: Any, **kwargs: Any) -> Any:
             if recovery.failed:
                 return self.plain(*args, **kwargs)
@@ -115,7 +115,7 @@ class Cuda:
                 if recovery.thread.first:
                     results = recovery.waited(results, self.jitted, args, kwargs)
                 if reasons or errors:
-                    behind.settle(self.whose, self.tell)
+                    deferred.deliver(self.marked_function, self.warn_user)
             except Exception as error:
                 hide_own_frames(error)
                 raise
@@ -141,11 +141,11 @@ class Cuda:
 
         with xla_pass.collect(self.token, self.name) as events:
             found = self.recovery.compile(stitched, unstitched)
-        behind.settle(self.whose, self.tell)
+        deferred.deliver(self.marked_function, self.warn_user)
         return found
 
     def unstitched(self, planned: Stitched | None) -> Stitched:
-        """What was planned for a program that is left to XLA, and why."""
+        """The plan of a program that is left to XLA, with the reason."""
         from fusionstitch.compiler.stitched import Fallback, Stitched
 
         planned = planned or Stitched(self.name, b"", self.device)
@@ -162,7 +162,7 @@ class Cuda:
 
 
 def _inside_xla(module: bytes, mark: str) -> bytes | None:
-    """The pass: what XLA compiles instead of a marked module, or None to leave it."""
+    """The pass: returns what XLA compiles instead of a marked module, or None to leave it."""
     from fusionstitch.runtime import xla_pass
 
     token = mark[:_TOKEN]
@@ -172,38 +172,41 @@ def _inside_xla(module: bytes, mark: str) -> bytes | None:
     try:
         return _stitched(module, mark, name)
     except StitchError as error:
-        behind.leave_error(name, token, error)
+        deferred.defer_error(name, token, error)
         raise
     except xla_pass.GivenUp:
         raise
-    except Exception as error:  # XLA's threads are no place for it: the caller hears of it
+    except Exception as error:  # not raised on XLA's threads: the caller gets it later
         why = reason(error)
         if _marked[token][0].fallback == "error":
-            asked_for = StitchError(f"{name} could not be stitched: {why}")
-            behind.leave_error(name, token, asked_for)
+            raised = StitchError(f"{name} could not be stitched: {why}")
+            deferred.defer_error(name, token, raised)
         else:
-            behind.leave_reason(name, why)
+            deferred.defer_warning(name, why)
         raise
 
 
 def _stitched(module: bytes, mark: str, name: str) -> bytes | None:
     from fusionstitch.runtime import xla_pass
 
-    if (kept := _kept(module, mark)) is not None:
-        logger.info("%s is known: what became of it is taken from the cache", name)
-        xla_pass.publish(kept)
-        return _compiled(kept.module, mark, name)
+    if (stored := _stored(module, mark)) is not None:
+        logger.info("%s is in the cache: its earlier result is used", name)
+        xla_pass.publish(stored)
+        return _compiled(stored.module, mark, name)
     options = _marked[mark[:_TOKEN]][0]
-    result = _asked_for(module, mark) or _planned(module, mark, name)
-    result = dataclasses.replace(result, program=_keep(module, mark, options, result))
+    result = _requested(module, mark) or _planned(module, mark, name)
+    result = dataclasses.replace(result, program=_store(module, mark, options, result))
     xla_pass.publish(result)
     return _compiled(result.module if result.stitches else None, mark, name)
 
 
 def _compiled(module: bytes | None, mark: str, name: str) -> bytes | None:
-    """What XLA goes on with. An attempt of a trial without a kernel is XLA's own program, of which
-    there is an executable: nothing is compiled once more. What a call needs, as JAX compiles anew
-    for other devices or a kept plan is lost, is compiled: nobody gathers its events."""
+    """The module for XLA to continue with.
+
+    If an attempt of a trial has no kernel, it is XLA's own program, whose executable exists
+    already, so its compile is given up. It is compiled if a call needs it: when JAX compiles again
+    for other devices, or when a stored plan is lost. Nobody collects events then.
+    """
     from fusionstitch.runtime import xla_pass
 
     if module is None and mark[_TOKEN:] and xla_pass.is_collected(mark, name):
@@ -211,13 +214,13 @@ def _compiled(module: bytes | None, mark: str, name: str) -> bytes | None:
     return module
 
 
-def _asked_for(module: bytes, mark: str) -> Stitched | None:
-    """What a trial wants tried in the place of a whole plan. A later process whose cache has lost
-    that plans anew and tries again."""
+def _requested(module: bytes, mark: str) -> Stitched | None:
+    """The program that a trial wants compiled instead of a full plan. A later process whose cache
+    has lost it plans again and holds a trial again."""
     if mark[_TOKEN:] in ("", ATTEMPTS[0]):
         return None
-    asked = asked_of(mark[:_TOKEN])
-    return asked.instead if asked is not None else None
+    request = request_of(mark[:_TOKEN])
+    return request.instead if request is not None else None
 
 
 def _planned(module: bytes, mark: str, name: str) -> Stitched:
@@ -226,10 +229,10 @@ def _planned(module: bytes, mark: str, name: str) -> Stitched:
     from fusionstitch.runtime import nvrtc
 
     options, device, tuned = _marked[mark[:_TOKEN]]
-    asked = asked_of(mark[:_TOKEN])
+    request = request_of(mark[:_TOKEN])
     judge = judge_for(options, device, tuned, tried=bool(mark[_TOKEN:]))
-    if judge is not None and asked is not None and options.scorer == "guarded":
-        judge = put_off(judge, asked.put_off)
+    if judge is not None and request is not None and options.scorer == "guarded":
+        judge = put_off(judge, request.put_off)
 
     def ahead() -> None:
         if nvrtc.remembered(builders.store()) is None:
@@ -247,25 +250,25 @@ def _planned(module: bytes, mark: str, name: str) -> Stitched:
             tuned=tuned,
             judge=judge,
             ahead=ahead,
-            truth=asked.truth() if asked is not None else None,
+            truth=request.truth() if request is not None else None,
         )
     if (why := left(result)) is not None:
-        behind.leave_reason(name, *why)
+        deferred.defer_warning(name, *why)
     return result
 
 
-def _kept(module: bytes, mark: str) -> Kept | None:
-    """What an earlier process made of a module; a cache that fails costs time alone."""
+def _stored(module: bytes, mark: str) -> StoredProgram | None:
+    """What an earlier process made of a module. A failing cache only costs time."""
     try:
-        return recall.look(module, mark)
+        return recall.look_up(module, mark)
     except Exception:
-        logger.debug("a kept program was not read", exc_info=True)
+        logger.debug("a stored program was not read", exc_info=True)
         return None
 
 
-def _keep(module: bytes, mark: str, options: Options, result: Stitched) -> str:
+def _store(module: bytes, mark: str, options: Options, result: Stitched) -> str:
     try:
-        return recall.keep(module, mark, options, result)
+        return recall.remember(module, mark, options, result)
     except Exception:
-        logger.debug("%s was not kept", result.name, exc_info=True)
+        logger.debug("%s was not stored", result.name, exc_info=True)
         return ""

@@ -1,4 +1,5 @@
-"""Execution by the emulator: lowered program out, stitched program back in, on the CPU."""
+"""Execution by the emulator: exports the lowered program, and imports the stitched one, on the
+CPU."""
 
 from __future__ import annotations
 
@@ -40,26 +41,26 @@ class _Nesting(threading.local):
 
 
 _nesting = _Nesting()
-#: JAX's flags under which it looks into what functions do: they run op by op, or run again so when
-#: a value is bad, or the program that runs tells which keys it used.
+#: JAX flags under which functions are inspected: they run op by op, are rerun so when a value is
+#: bad, or the running program reports which keys it used.
 _LOOKED_INTO = ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs", "jax_debug_key_reuse")
 _NO_ARRAY = (
     "It takes or returns something other than arrays (a token, say), which JAX cannot export, so "
     "the emulator leaves it to XLA."
 )
-#: Bytes from which on a constant travels as an argument.
+#: Constants of at least this many bytes are passed as arguments.
 _LARGE = 1 << 20
 
 
 class _Theirs(Exception):
-    """Raised out of a trace: JAX itself does not lower the function, and is to say so."""
+    """Raised out of a trace: JAX itself does not lower the function, and JAX must say so."""
 
 
 class Emulated:
     """A jax.jit whose function, when traced, stitches the program and traces the result.
 
-    So jax.jit's own cache decides when to do so, and donation, static arguments and pytrees are
-    jax.jit's. The user's function is only ever traced by `plain`, whose cache both share.
+    So jax.jit's own cache decides when this happens, and jax.jit handles donation, static arguments
+    and pytrees. Only `plain` traces the user's function, and both share its cache.
     """
 
     def __init__(
@@ -67,14 +68,14 @@ class Emulated:
     ):
         self.own = self.plain = plain
         self.jit, self.options, self.spread = jit, options, _spread(keywords)
-        # JAX takes compiler options at the outermost jit only
+        # JAX accepts compiler options at the outermost jit only
         inner = {name: value for name, value in keywords.items() if name != "compiler_options"}
         self.inner = plain if len(inner) == len(keywords) else jit(fun, **inner)
         self.name = name_of(fun)
         self.known: dict[str, Stitched] = {}
         self.recovery = Recovery(self.name, plain, options.fallback, warn)
-        self.reasons, self.tell = _Reasons(), Once()
-        itself = weakref.ref(self)  # no cycle: what nobody uses goes at once, as under jax.jit
+        self.reasons, self.warn_user = _Reasons(), Once()
+        itself = weakref.ref(self)  # no cycle: unused objects are freed at once, as under jax.jit
 
         @functools.wraps(fun)
         def stitched(*args: Any, **kwargs: Any) -> Any:
@@ -101,11 +102,11 @@ class Emulated:
         return results
 
     def settle(self) -> None:
-        """Tells what was left to XLA: after the program has run, or was compiled, because what it
-        raises itself is all that is to be said of it then."""
+        """Warns about what was left to XLA. This happens after the program has run or was compiled:
+        if that raises, its error is all that is reported."""
         reasons, self.reasons.found = self.reasons.found, []
         for found in reasons:
-            self.tell(self.name, *found)
+            self.warn_user(self.name, *found)
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         elsewhere = platforms is not None and tuple(platforms) != ("cpu",)
@@ -139,21 +140,21 @@ class Emulated:
     def traced(self, args: Any, kwargs: Any) -> Any:
         """The outputs as tracers, computed by the stitched program, or by `plain` if that fails.
 
-        The nested function is named by content: so `compile` finds the plan of a cached trace.
+        The nested function is named by content, so `compile` finds the plan of a cached trace.
         """
         import jax
 
-        program = self.plain.trace(*args, **kwargs)  # errors in the user's function are the user's
-        # what varies in the order of the trace: what is static is part of it
+        program = self.plain.trace(*args, **kwargs)  # errors in the user's function pass through
+        # the dynamic values in trace order: static ones are part of the trace
         values = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
         if len(program.jaxpr.in_avals) > len(values):
-            return self.inner(*args, **kwargs)  # it closes over tracers of something larger
-        # classes of the user's are made of the results alone: they may take arrays only
+            return self.inner(*args, **kwargs)  # it closes over tracers of an outer trace
+        # the user's classes are built from the results only: they may accept nothing but arrays
         results = self.flat(program.jaxpr, values)
         return jax.tree.unflatten(program.out_tree, results)
 
     def flat(self, jaxpr: Any, values: list[Any]) -> list[Any]:
-        """What a traced function gives for `values`, both without the user's trees."""
+        """The outputs of a traced function for `values`, both without the user's pytrees."""
         large = _large_constants(jaxpr)
         values = [*large.values(), *values]
         function = self.with_arguments(jaxpr, large, partial(_evaluate, jaxpr))
@@ -165,7 +166,9 @@ class Emulated:
         else:
             lower = partial(_exported, flat, values)
         result, run = self.stitch(flat, values, lower, jaxpr)
-        if not _is_of_arrays(jaxpr):  # JAX before 0.12 lowers no jit in a jit that returns a token
+        if not _is_of_arrays(
+            jaxpr
+        ):  # JAX before 0.12 does not lower a jit in a jit that returns a token
             return function(*values)
         content = hashlib.sha256(
             result.module + repr([(*f.ops, f.reason) for f in result.fallbacks]).encode()
@@ -182,8 +185,8 @@ class Emulated:
     def with_arguments(
         self, jaxpr: Any, large: dict[int, Any], evaluate: Callable[..., list[Any]]
     ) -> Callable[..., list[Any]]:
-        """A traced function with its constants `large` as its first arguments: on its way to the
-        kernels and back, a program is written and read several times."""
+        """A traced function that takes its constants `large` as its first arguments. A program is
+        serialized several times on its way to the kernels and back."""
 
         def flat(*values: Any) -> list[Any]:
             given = dict(zip(large, values, strict=False))
@@ -196,7 +199,7 @@ class Emulated:
     def stitch(
         self, flat: Any, values: list[Any], lower: Callable[[], _Lowered], jaxpr: Any
     ) -> tuple[Stitched, Callable[..., Any]]:
-        """What was stitched, and the function of `values` to run."""
+        """The plan, and the function of `values` to run."""
         import jax
 
         from fusionstitch.compiler import builders
@@ -217,7 +220,7 @@ class Emulated:
         program = held(lambda: _nested(lower))
         if isinstance(program, Failed) and not isinstance(program.error, StitchError):
             again = held(lambda: _nested(lower))
-            if not isinstance(again, Failed):  # another thread threw the error into this one
+            if not isinstance(again, Failed):  # another thread raised the error in this one
                 raise program.error
         if isinstance(program, Failed):
             if isinstance(held(lambda: _nested(lambda: flat.lower(*values))), Failed):
@@ -236,7 +239,7 @@ class Emulated:
     def stitched(
         self, program: _Lowered, device: Device
     ) -> tuple[Stitched, Callable[..., Any] | None]:
-        """What was stitched, and the function that runs it, if anything was."""
+        """The plan, and the function that runs it, if anything was stitched."""
         from fusionstitch.compiler import builders, core
         from fusionstitch.tuning import tuned
 
@@ -259,7 +262,7 @@ class Emulated:
 
 
 class _Reasons(threading.local):
-    """Why programs that this thread traces are left to XLA, not told yet."""
+    """Reasons, not reported yet, why programs that this thread traces are left to XLA."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str]] = []
@@ -267,8 +270,8 @@ class _Reasons(threading.local):
 
 @dataclass(frozen=True)
 class _Lowered:
-    """A program as HLO, what makes a function of the values of the edited one, and what of it is
-    left to XLA whatever is planned."""
+    """A program as HLO; what turns the edited one into a function of values; and what is left to
+    XLA in any case."""
 
     hlo: bytes
     running: Callable[[bytes], Callable[..., Any]]
@@ -283,7 +286,7 @@ def _exported(flat: Any, values: list[Any]) -> _Lowered:
 
 
 def _cut(around: Around, cut: Any, values: list[Any]) -> _Lowered:
-    """The same around host callbacks, which JAX cannot export."""
+    """Like `_exported`, around host callbacks, which JAX cannot export."""
     from fusionstitch.runtime import emulate
 
     hlo = cut.lower(*values).compiler_ir("hlo").as_serialized_hlo_module_proto()
@@ -292,7 +295,7 @@ def _cut(around: Around, cut: Any, values: list[Any]) -> _Lowered:
 
 
 def _nested(lower: Callable[[], T]) -> T:
-    """What `lower` makes of a program, whose inner functions are not stitched by themselves."""
+    """The result of `lower`, for which inner functions are not stitched by themselves."""
     _nesting.active = True
     try:
         return lower()
@@ -301,7 +304,7 @@ def _nested(lower: Callable[[], T]) -> T:
 
 
 class _AsWritten:
-    """A stage of the user's program, as a GPU has it, that compiles to the stitched one."""
+    """A stage of the user's program, as on a GPU, that compiles to the stitched one."""
 
     def __init__(self, shown: Any, runs: Any):
         self.shown, self.runs = shown, runs
@@ -311,7 +314,7 @@ class _AsWritten:
 
     def lower(self, **keywords: Any) -> _AsWritten:
         runs = self.runs.lower(**keywords)
-        with warnings.catch_warnings(action="ignore"):  # JAX has said it of what runs
+        with warnings.catch_warnings(action="ignore"):  # JAX has already warned for what runs
             return _AsWritten(self.shown.lower(**keywords), runs)
 
     def compile(self, *args: Any, **keywords: Any) -> Any:
@@ -319,16 +322,16 @@ class _AsWritten:
 
 
 def _spread(keywords: Any) -> bool:
-    """Whether keywords of jax.jit place arguments or results on several devices."""
+    """Whether keywords of jax.jit put arguments or results on several devices."""
     import jax
 
     given = jax.tree.leaves([keywords.get(name) for name in ("in_shardings", "out_shardings")])
-    places = [getattr(s, "sharding", s) for s in given]  # a Format holds one
-    return any(isinstance(s, jax.sharding.Sharding) and s.num_devices > 1 for s in places)
+    shardings = [getattr(s, "sharding", s) for s in given]  # a Format holds one
+    return any(isinstance(s, jax.sharding.Sharding) and s.num_devices > 1 for s in shardings)
 
 
 def _devices(value: Any) -> int:
-    """How many devices an argument lives on, by its type: tokens have none."""
+    """How many devices an argument lives on, by its type; tokens have none."""
     import jax
 
     sharding = getattr(jax.typeof(value), "sharding", None)
@@ -336,12 +339,12 @@ def _devices(value: Any) -> int:
 
 
 def _composes(args: Any, kwargs: Any) -> bool:
-    """Whether the call is part of something larger (vmap, grad, an outer jit) that decides, or is
-    to be looked into op by op."""
+    """Whether the call is part of a transformation (vmap, grad, an outer jit) that decides, or is
+    to be inspected op by op."""
     import jax
     from jax.extend.core import get_opaque_trace_state
 
-    config: Any = jax.config  # its flags are attributes at run time, not for every checker
+    config: Any = jax.config  # its flags are run-time attributes, unknown to type checkers
     if _nesting.active or any(getattr(config, flag) for flag in _LOOKED_INTO):
         return True
     if get_opaque_trace_state() != _outermost():
@@ -349,32 +352,32 @@ def _composes(args: Any, kwargs: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
 
 
-#: JAX's trace state outside of all transformations, once it was asked for.
+#: JAX's trace state outside of all transformations, once requested.
 _outside: list[Any] = []
 
 
 def _outermost() -> Any:
-    """JAX's trace state outside of all transformations: that of a thread which has begun none.
-    None where no thread can be had to tell, such as while the interpreter ends."""
+    """JAX's trace state outside of all transformations, taken from a fresh thread. None if no
+    thread can be started, for example while the interpreter exits."""
     from jax.extend.core import get_opaque_trace_state
 
     if not _outside:
         fresh = threading.Thread(target=lambda: _outside.append(get_opaque_trace_state()))
-        if not start(fresh):  # not of a pool: those take no work any more at exit
+        if not start(fresh):  # not from a pool: at exit, pools take no work
             return None
         fresh.join()
     return _outside[0]
 
 
 def _unexplained() -> Any:
-    """While this trace, which JAX has explained where that is asked for, makes others of ours."""
+    """For traces of our own inside a trace that JAX has explained, if explanations are on."""
     import jax
 
     return jax.explain_cache_misses(False)
 
 
 def _large_constants(jaxpr: Any) -> dict[int, Any]:
-    """The arrays of _LARGE bytes and more that a function closes over, by their place."""
+    """The arrays of at least _LARGE bytes that a function closes over, by index."""
     arrays = {i: value for i, value in enumerate(jaxpr.consts) if hasattr(value, "nbytes")}
     return {i: value for i, value in arrays.items() if value.nbytes >= _LARGE}
 
@@ -396,8 +399,8 @@ def _has_references(jaxpr: Any) -> bool:
 
 
 def _is_of_arrays(jaxpr: Any) -> bool:
-    """Whether a function takes and returns arrays alone: no tokens, no values of a type of the
-    user's (`jax.experimental.hijax`)."""
+    """Whether a function takes and returns arrays only: no tokens, no values of user-defined types
+    (`jax.experimental.hijax`)."""
     import jax
 
     return all(isinstance(a, jax.core.ShapedArray) for a in (*jaxpr.in_avals, *jaxpr.out_avals))

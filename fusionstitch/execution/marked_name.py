@@ -1,8 +1,8 @@
-"""Names that reach XLA with a mark and show none where users read them.
+"""Function names that carry a mark for XLA, but show none to users.
 
-Only the name of a jitted function goes all the way to XLA, as that of its module. JAX makes the
-module's name with a format string; jaxprs, equations and stages have the function's name as it is.
-So a name that only formats as a marked one is, to users, the name that they gave.
+Only the name of a jitted function reaches XLA, as the name of its module. JAX makes the module's
+name with a format string; jaxprs, equations and stages keep the function's name unchanged. So users
+see the name they gave, if only its `format` has the mark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fusionstitch.runtime.xla_pass import mark, read_mark
 
 
 class MarkedName(str):
-    """A function's name, equal to the user's, whose `format` is the marked one."""
+    """A function's name, equal to the user's, whose `format` has the mark."""
 
     marked: str
 
@@ -34,19 +34,20 @@ class MarkedName(str):
 
 
 def marked_name(name: str, token: str) -> str:
-    """`name` with the mark `token`, which shows only where this JAX drops one that does not."""
-    marked = mark(str(name), token)  # a name that is marked already formats as such
+    """`name` with the mark `token`. The mark is visible only if this JAX would drop an invisible
+    one."""
+    marked = mark(str(name), token)  # a name that is already marked formats as such
     return MarkedName(name, marked) if _arrives() else marked
 
 
 @functools.cache
 def _arrives() -> bool:
-    """Whether this JAX gives modules the names that functions' names format as."""
+    """Whether this JAX names modules by the `format` of functions' names."""
 
     def probe() -> Any:
         return 0
 
     probe.__name__ = MarkedName("probe", mark("probe", "0"))
-    with jax.log_compiles(False):  # the user's logs tell of the user's functions alone
+    with jax.log_compiles(False):  # the user's logs are for the user's functions
         module = plain_jit()(probe).lower().compiler_ir()
     return read_mark(module.operation.attributes["sym_name"].value) == ("probe", "0")

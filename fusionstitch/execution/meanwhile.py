@@ -1,7 +1,7 @@
-"""What plans and builds kernels, loaded while XLA compiles its side of a trial.
+"""Loads the planner and the code generator while XLA compiles its side of a trial.
 
-XLA compiles without Python's lock, and loading several hundred modules takes as long as compiling a
-small program. Loading ends before that does which it is done beside: programs are timed next.
+XLA compiles without the GIL, and loading several hundred modules takes as long as compiling a small
+program. Loading ends before the compile is used: programs are timed next.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from fusionstitch.runtime.threads import start
 
 logger = logging.getLogger(__name__)
 
-#: What every plan needs.
+#: The modules that every plan needs.
 PLANNER = ("fusionstitch.compiler.core", "fusionstitch.guard.live")
 
 
 @contextmanager
 def loaded_meanwhile() -> Iterator[None]:
-    """Loads the planner on a thread of its own while the body runs, and waits for it; and NVRTC,
-    which new kernels need, if the body still runs then. What fails is raised where it is used."""
+    """Loads the planner on another thread while the body runs, and waits for it. Then loads NVRTC,
+    which new kernels need, if the body is still running. Errors are raised on first use."""
     if all(name in sys.modules for name in PLANNER):
         yield
         return
     is_over = threading.Event()
     thread = threading.Thread(target=_load, args=(is_over,), name="fusionstitch-load")
-    is_begun = start(thread)  # where no more can be had, all is loaded when it is needed
+    is_begun = start(thread)  # if no thread can be started, modules are loaded on demand
     try:
         yield
     finally:

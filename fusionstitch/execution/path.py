@@ -1,4 +1,4 @@
-"""What execution paths have in common: what is asked of each, and how they warn."""
+"""The interface of execution paths, and how they warn."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fusionstitch.hlo import foreign
 if TYPE_CHECKING:
     from fusionstitch.compiler.stitched import Stitched
 
-#: Finds, when asked, what was stitched in a compiled program.
+#: Finds what was stitched in a compiled program.
 Find: TypeAlias = Callable[[], "Stitched | None"]
-#: Lowers the program once more, as jax.jit or by the jit that it is given: JAX's Lowered.
+#: Lowers the program again, with jax.jit or the given jit: returns a jax.stages.Lowered.
 Lower: TypeAlias = Callable[..., Any]
 Jit: TypeAlias = Callable[..., Any]
 
 
 class ExecutionPath(Protocol):
-    """What `fs.jit` hands its work to.
+    """What `fs.jit` delegates to.
 
-    `own` is the jax.jit that stages and shapes are asked of; calls share its traces of the user's
+    `own` is the jax.jit that provides stages and shapes. Calls share its traces of the user's
     function, as under jax.jit.
     """
 
@@ -36,34 +36,35 @@ class ExecutionPath(Protocol):
         """Runs the function as jax.jit would."""
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
-        """JAX's Traced of what is to be lowered."""
+        """The jax.stages.Traced of what is to be lowered."""
 
     def compile(
         self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
     ) -> tuple[Any, Find]:
-        """JAX's Compiled, and how to find what was stitched in it; `plain` lowers as jax.jit."""
+        """The jax.stages.Compiled, and how to find what was stitched in it. `plain` lowers as
+        jax.jit."""
 
     def cache_size(self) -> int:
-        """How many programs are compiled for calls."""
+        """The number of programs compiled for calls."""
 
     def clear_cache(self) -> None:
-        """Forgets what was traced and compiled."""
+        """Forgets everything traced and compiled."""
 
 
 def name_of(fun: Callable[..., Any]) -> str:
-    """What jax.jit calls a function."""
+    """The name that jax.jit uses for a function."""
     return getattr(fun, "__name__", None) or type(fun).__name__
 
 
 def warn(name: str, why: str, part: str = "") -> None:
-    """Says that a program runs unstitched; `part` is " in part" where some of it is stitched."""
+    """Warns that a program runs unstitched; `part` is " in part" if some of it is stitched."""
     said = foreign.lines(f"{name} runs as under jax.jit{part}: {why}")
     warnings.warn(said, FusionStitchWarning, stacklevel=_user_level())
 
 
 def _user_level() -> int:
-    """How far up the stack from `warn` the user's code is: the first that is neither ours nor
-    JAX's, or the end of the stack."""
+    """How many frames above `warn` the user's code is: the first frame that is neither ours nor
+    JAX's, or the outermost one."""
     import jax
 
     folders = tuple(f"{m.__path__[0]}{os.sep}" for m in (fusionstitch, jax))
@@ -73,21 +74,21 @@ def _user_level() -> int:
     return level
 
 
-#: What `warn_once` has said.
+#: What `warn_once` has warned about.
 _said: set[str] = set()
 
 
 def warn_once(name: str, why: str) -> None:
-    """`warn` for what concerns the whole process."""
+    """`warn` for something that concerns the whole process."""
     if why not in _said:
         _said.add(why)
         warn(name, why)
 
 
 class Once:
-    """`warn` for one function: the first reason is said, however often it is traced; explain() has
-    those of each program. What is told of others (see `behind.settle`) does not count for it.
-    """
+    """`warn` for one function: only the first reason is reported, however often it is traced.
+    explain() has the reasons of each program. Warnings about other functions, which
+    `deferred.deliver` issues, do not count."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -99,7 +100,7 @@ class Once:
 
 
 def left(result: Stitched) -> tuple[str, str] | None:
-    """What was left to XLA as the last arguments of `warn`: one warning, whatever the number."""
+    """What was left to XLA, as the last arguments of `warn`: a single warning for all of it."""
     if not result.fallbacks:
         return None
     first, more = result.fallbacks[0], len(result.fallbacks) - 1

@@ -1,11 +1,11 @@
-"""Programs that an earlier process stitched: what became of them, and why.
+"""Programs that an earlier process stitched: their results and plans.
 
-A stitched module is kept under the hash of the one it was made from, so that the next process plans
-nothing. The one it was made from is kept, too, with what was measured for it: that and the options
-give the same plan, whenever somebody asks for it; it is found by the kernels in the compiled text,
-also where XLA took the program out of its own persistent cache and the pass did not run.
+A stitched module is stored under the hash of the original one, so that the next process need not
+plan. The original module is stored too, with what was measured for it. Together with the options,
+this reproduces the plan whenever it is asked for. It is found by the kernels in the compiled text,
+also if XLA took the program from its own persistent cache and the pass did not run.
 
-Where all programs are known the compiler is not loaded: it is imported where something is planned.
+The compiler is imported only when something is planned, so not if all programs are stored.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Programs remembered per kernel, the newest first.
+#: The most programs stored per kernel, newest first.
 _PROGRAMS = 16
-#: Of zlib: images hardly become smaller.
+#: The zlib level: images hardly shrink at higher ones.
 _LEVEL = 1
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A program as an earlier process left it: `module` is what XLA gets instead of the one it
-    offers, None to leave that alone; its plan follows from `given`, which is offered, and `facts`
-    of the process that made it; `program` names both."""
+class StoredProgram:
+    """A program as an earlier process left it. `module` is what XLA gets instead of the module it
+    offers; None leaves that one alone. The plan follows from `given`, the module that XLA offers,
+    and `facts` of the process that made it. `program` is the key of both."""
 
     module: bytes | None
     given: bytes
@@ -56,9 +56,9 @@ class Kept:
     program: str
 
 
-def keep(module: bytes, token: str, options: Options, result: Stitched) -> str:
-    """Remembers what `result` was made from; what it became, too, unless that may be another thing
-    the next time. Returns what it is kept under."""
+def remember(module: bytes, token: str, options: Options, result: Stitched) -> str:
+    """Stores what `result` was made from, and what it became unless that may differ next time.
+    Returns the key of the plan."""
     from fusionstitch.costmodel.xla_truth import to_plain
 
     store = builders.store()
@@ -74,7 +74,7 @@ def keep(module: bytes, token: str, options: Options, result: Stitched) -> str:
     }
     if result.truth is not None:
         head["truth"] = to_plain(result.truth)
-    read, _ = detach(module)  # what planning does not look at would take most of the time and space
+    read, _ = detach(module)  # literals that planning ignores would take most of the time and space
     data = json.dumps(head, sort_keys=True).encode() + b"\n" + zlib.compress(read)
     program = hashlib.sha256(data).hexdigest()
     store.put(plan_key(program), data)
@@ -89,9 +89,9 @@ def keep(module: bytes, token: str, options: Options, result: Stitched) -> str:
     return program
 
 
-def look(module: bytes, token: str) -> Kept | None:
-    """What an earlier process made of a marked module, if it is known. Nothing is looked up while
-    kernels are to be dumped. Whatever is wrong with an entry is raised."""
+def look_up(module: bytes, token: str) -> StoredProgram | None:
+    """What an earlier process made of a marked module; None if nothing is stored or kernels are to
+    be dumped. Raises whatever is wrong with an entry."""
     if env.DUMP_DIR.get() is not None:
         return None
     store = builders.store()
@@ -101,14 +101,14 @@ def look(module: bytes, token: str) -> Kept | None:
         return None
     given, _ = detach(module)
     facts = data.partition(b"\n")[0]
-    return Kept(zlib.decompress(became) if became else None, given, facts, program)
+    return StoredProgram(zlib.decompress(became) if became else None, given, facts, program)
 
 
 def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
     """What was stitched in the program whose compiled HLO is `text`.
 
-    `events` are those of its compile. Without a kernel in the text, the only event there is tells
-    why; with kernels but no event, the program came from a cache and is planned once more.
+    `events` are those of its compile. If the text has no kernel, a single event gives the reason.
+    If it has kernels but there is no event, the program came from a cache and is planned again.
     """
     from fusionstitch.compiler.stitched import Stitched
 
@@ -118,7 +118,7 @@ def find(text: str, events: Sequence[xla_pass.Event]) -> Stitched | None:
         event = events[0]
     if event is not None and isinstance(event.result, Stitched):
         return event.result
-    if event is not None and isinstance(event.result, Kept):
+    if event is not None and isinstance(event.result, StoredProgram):
         return alone(partial(_read, event.result.facts, event.result.given))
     return alone(partial(_again, keys)) if keys else None
 
@@ -139,7 +139,7 @@ def _again(keys: Sequence[str]) -> Stitched | None:
 
 
 def _program(name: str) -> bytes | None:
-    """What was kept under the hash, if it is as it was."""
+    """What was stored under the hash, if it is intact."""
     data = builders.store().get(plan_key(name))
     return data if data is not None and hashlib.sha256(data).hexdigest() == name else None
 
@@ -147,8 +147,8 @@ def _program(name: str) -> bytes | None:
 def _read(facts: bytes, module: bytes) -> Stitched | None:
     try:
         return _planned(json.loads(facts), module)
-    except Exception as error:  # another version kept it in another form
-        logger.debug("a kept program cannot be read: %s", reason(error))
+    except Exception as error:  # another version stored it in another form
+        logger.debug("a stored program cannot be read: %s", reason(error))
         return None
 
 
@@ -175,7 +175,7 @@ def _planned(facts: Any, module: bytes) -> Stitched:
 
 
 def again(program: str) -> Stitched | None:
-    """What was kept under this name, planned once more."""
+    """What was stored under this key, planned again."""
     if not program or (data := _program(program)) is None:
         return None
     facts, _, packed = data.partition(b"\n")
@@ -183,17 +183,17 @@ def again(program: str) -> Stitched | None:
 
 
 def _key(module: bytes, token: str) -> str:
-    """What decides what becomes of a module: it, what its mark covers, the code here, and what else
-    XLA would have made of it. Like JAX's own cache it leaves out on which lines of which files the
-    module was written."""
+    """A key of everything that decides the result for a module: the module, what its mark covers,
+    our code, and what else would change XLA's result. Like JAX's own cache it ignores the source
+    lines of the module."""
     outline = schema.Outline.FromString(module)
-    outline.ClearField("id")  # counts the modules of a process
+    outline.ClearField("id")  # a counter of modules in a process
     outline.ClearField("stack_frame_index")
     for computation in outline.computations:
         for instruction in computation.instructions:
             named = instruction.metadata
-            told = schema.OpMetadata(op_type=named.op_type, op_name=named.op_name)
-            instruction.metadata.CopyFrom(told)
+            metadata = schema.OpMetadata(op_type=named.op_type, op_name=named.op_name)
+            instruction.metadata.CopyFrom(metadata)
     content = hashlib.sha256(outline.SerializeToString(deterministic=True))
     content.update(f"{token} {code()} {xla_pass.flags()} {_several()}".encode())
     return f"stitched-{content.hexdigest()}"

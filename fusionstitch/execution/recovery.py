@@ -1,11 +1,11 @@
-"""Programs that fail stitched, in XLA or while running, are jax.jit's from then on.
+"""Recovery: programs that fail stitched, in XLA or while running, use jax.jit from then on.
 
-Only what is ours is taken back: a module that XLA refuses, a kernel that cannot be loaded or
-launched, alone or in a CUDA graph, a lack of memory. The last may be ours, since kernels take
-scratch and keep alive what XLA would have freed between their ops: the program is tried without
-them, and where jax.jit lacks memory as well, its error is the one to raise. All else that a run
-raises is the user's (a callback, another library's custom call, what an argument waited for): it
-passes as it is, and nothing is called a second time.
+Only our own failures are undone: a module that XLA refuses, a kernel that cannot be loaded or
+launched, alone or in a CUDA graph, and lack of memory. Lack of memory may be ours, because kernels
+take scratch memory and keep values alive that XLA would have freed between their ops. The program
+is then run without kernels; if jax.jit lacks memory too, its error is raised. Every other error is
+the user's (a callback, another library's custom call, a failed argument). It passes through
+unchanged, and nothing is called again.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ Stage = TypeVar("Stage")
 
 
 class _Thread(threading.local):
-    """Whether this thread's next call is the first of what was just compiled."""
+    """Whether this thread's next call is the first one of a new compile."""
 
-    first = False  # of the class: a missing attribute would cost each call 0.3 us
+    first = False  # on the class: a missing attribute would cost each call 0.3 us
 
 
 class Recovery:
-    """Calls of one function that was stitched, with jax.jit's version of it to go back to.
+    """Calls of one stitched function, with jax.jit's version of it as fallback.
 
-    The first run of everything that is traced anew is waited for: a kernel that cannot be loaded
-    or launched, or a lack of memory, shows there and not in a later use of its results.
-    `warn` is told, once, why the function is left to XLA.
+    The first run after every new trace is waited for. A kernel that cannot be loaded or launched,
+    or lack of memory, shows there and not in a later use of the results. `warn` is called once,
+    with the reason why the function is left to XLA.
     """
 
     def __init__(self, name: str, plain: Any, fallback: str, warn: Callable[[str, str], None]):
         self.name, self.plain, self.fallback, self.warn = name, plain, fallback, warn
-        #: why the function is left to XLA, '' while it is not
+        #: why the function is left to XLA; '' if it is not
         self.failed = ""
         self.thread = _Thread()
 
     def tracing(self) -> None:
-        """Called while the function is traced: its next run on this thread is a first one."""
+        """Called while the function is traced: its next run on this thread is a first run."""
         self.thread.first = True
 
     def compile(self, stitched: Callable[[], Stage], plain: Callable[[], Stage]) -> Stage:
-        """What `stitched` compiles ahead of time, or `plain` where XLA refuses that.
+        """What `stitched` compiles ahead of time, or `plain` if XLA refuses that.
 
-        Raises what `plain` raises; under fallback="error" a StitchError where only the stitched
-        program is refused. Where other processes take part the error stays as it is.
+        Raises what `plain` raises. Under fallback="error" it raises a StitchError if only the
+        stitched program is refused. In programs of several processes, errors are unchanged.
         """
         import jax
 
@@ -60,17 +60,16 @@ class Recovery:
             if jax.process_count() > 1:
                 raise
             failure = error
-        compiled = plain()  # what fails here as well is not ours to tell
+        compiled = plain()  # if this fails too, the error is not ours
         self.leave(why_failed(REFUSED, failure), failure)
         return compiled
 
     def call(self, jitted: Any, args: Any, kwargs: Any) -> Any:
-        """The results of `jitted`, or of jax.jit where those cannot be had and that is ours.
+        """The results of `jitted`, or of jax.jit after a failure of ours.
 
-        Raises what jax.jit raises; under fallback="error" a StitchError where only the stitched
-        program fails. An error stays as it is where it is the user's, or the program cannot run
-        once more: its arguments were donated and are gone, it has side effects, or other processes
-        take part.
+        Raises what jax.jit raises. Under fallback="error" it raises a StitchError if only the
+        stitched program fails. The user's errors are unchanged. So are errors of programs that
+        cannot run again: with donated arguments that are gone, side effects, or several processes.
         """
         if self.failed:
             return self.plain(*args, **kwargs)
@@ -81,7 +80,7 @@ class Recovery:
         return self.waited(results, jitted, args, kwargs) if self.thread.first else results
 
     def waited(self, results: Any, jitted: Any, args: Any, kwargs: Any) -> Any:
-        """The results of a first run once they are there, or those of jax.jit as in `call`."""
+        """The results of a first run once they are ready, or those of jax.jit as in `call`."""
         self.thread.first = False
         try:
             _wait(results)
@@ -90,7 +89,7 @@ class Recovery:
         return results
 
     def instead(self, failure: BaseException, jitted: Any, args: Any, kwargs: Any) -> Any:
-        """The results of jax.jit after a run that failed; raises as `call` does."""
+        """The results of jax.jit after a failed run; raises as `call` does."""
         first, self.thread.first = self.thread.first, False
         if _ASSERTED in str(failure):
             failure.add_note(_GAVE_UP)
@@ -102,13 +101,13 @@ class Recovery:
             raise failure
         if not self._repeatable(args, kwargs):
             raise failure
-        results = self.plain(*args, **kwargs)  # what fails here as well is not ours to tell
+        results = self.plain(*args, **kwargs)  # if this fails too, the error is not ours
         _wait(results)
         self.leave(why_failed(what, failure), failure)
         return results
 
     def leave(self, why: str, failure: BaseException) -> None:
-        """Leaves the function to XLA; raises where the user wants to know."""
+        """Leaves the function to XLA. Raises under fallback="error"."""
         if self.fallback == "error":
             raise StitchError(
                 f'{self.name} could not be stitched: {why} Use fallback="xla" to leave it to XLA.'
@@ -124,23 +123,23 @@ class Recovery:
         return not self.plain.trace(*args, **kwargs).jaxpr.effects
 
 
-#: What XLA says where a kernel ended itself: ours do where blocks wait for others for too long
-#: (`codegen/cuda/counters.cuh`), and the GPU's context is gone then.
+#: XLA's message if a kernel stopped itself, as ours do when blocks wait too long for others
+#: (`codegen/cuda/counters.cuh`). The GPU's context is lost then.
 _ASSERTED = "CUDA_ERROR_ASSERT"
 _GAVE_UP = (
     'If standard error says "fusionstitch: a block has waited for others", a kernel of '
     "fusionstitch gave up: some of its blocks did not come for 10 seconds. Others may hold the "
     'multiprocessors of the GPU; fs.Options(scope="block") makes no kernels of blocks that wait.'
 )
-#: What XLA says where a program has no memory, and where its CUDA graph cannot be made or launched.
+#: XLA's messages if a program lacks memory, or its CUDA graph cannot be made or launched.
 _MEMORY_OR_GRAPH = re.compile(r"RESOURCE_EXHAUSTED|[^\n]*CUDA graph")
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether a run failed in a kernel of ours, or for lack of memory.
+    """Whether a run failed in one of our kernels, or for lack of memory.
 
-    The launchers' errors begin with "fusionstitch: ", after what XLA puts before; a callback's
-    error quotes what was raised in it, which may be anything.
+    The launchers' errors begin with "fusionstitch: ", after XLA's own prefix. The error of a
+    callback quotes whatever was raised in it.
     """
     text = str(error)
     before, found, _ = text.partition("fusionstitch: ")
@@ -149,7 +148,7 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def _is_refused(jitted: Any, args: Any, kwargs: Any) -> bool:
-    """Whether compiling a program is what fails, and not running it: by compiling it once more."""
+    """Whether compiling a program fails, and not running it. Compiles it again to find out."""
     import jax
 
     if _are_gone(args, kwargs):
@@ -158,7 +157,7 @@ def _is_refused(jitted: Any, args: Any, kwargs: Any) -> bool:
         jitted.lower(*args, **kwargs).compile()
     except jax.errors.JaxRuntimeError:
         return True
-    except Exception:  # JAX lowers none whose arguments are of a class that takes arrays alone
+    except Exception:  # JAX does not lower calls with classes that accept only arrays
         return False
     return False
 
@@ -172,7 +171,8 @@ def _are_gone(args: Any, kwargs: Any) -> bool:
 
 
 def jax_runtime_error() -> type[Exception]:
-    """Looked for where something failed: each call would pay for it otherwise."""
+    """JAX's runtime error class, looked up only after a failure: otherwise every call would pay for
+    it."""
     import jax
 
     return jax.errors.JaxRuntimeError

@@ -1,4 +1,4 @@
-"""Who serves the programs of one function: XLA's executable, or a stitched one."""
+"""What serves the programs of one function: XLA's executable, or a stitched one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fusionstitch.trial.outcome import XLA
 
 class Served:
     """The jits that serve a function, by kind, and `call`, which finds the one for a call. All
-    wrappers of the function with equal options have the same one, on any thread.
+    wrappers of the function with equal options share one, on any thread.
 
     As long as one kind serves all programs, `call` is its jit. After that a short description of
-    the arguments finds the kind. It may be too short to tell programs apart; then the jit that it
-    finds may lack the program, and raises `NewProgram`, as every jit does for one that it has not
-    been traced for.
+    the arguments finds the kind. The description may not tell all programs apart. A jit that lacks
+    the program then raises `NewProgram`, as every jit does for a program it has not been traced
+    for.
     """
 
     def __init__(self, make: Callable[[str], Any], statics: Statics):
         self._make, self._statics = make, statics
         self._jits: dict[str, Any] = {}
         self._kinds: dict[Hashable, str] = {}
-        self._turns: dict[Hashable, Callable[..., Any]] = {}
+        self._alternations: dict[Hashable, Callable[..., Any]] = {}
         self._lock = threading.RLock()
         self._deciding = 0
         self.call: Callable[..., Any] = _nothing_yet
@@ -40,7 +40,7 @@ class Served:
 
     @contextlib.contextmanager
     def deciding(self) -> Iterator[None]:
-        """What is compiled meanwhile may be on trial: it is not let go."""
+        """Keeps the jits compiled meanwhile: they may be on trial."""
         with self._lock:
             self._deciding += 1
         try:
@@ -50,81 +50,83 @@ class Served:
                 self._deciding -= 1
 
     def add(self, args: Any, kwargs: Any, kind: str) -> None:
-        """Has `kind` serve the program of these arguments."""
+        """Makes `kind` serve the program of these arguments."""
         self._serve(self._described(args, kwargs), kind)
 
-    def take_turns(
-        self, args: Any, kwargs: Any, turns: Callable[[Callable[[str], None]], Any]
+    def alternate(
+        self, args: Any, kwargs: Any, alternation: Callable[[Callable[[str], None]], Any]
     ) -> Any:
-        """Has `turns` serve that program until it tells what it is given who does; returns what
-        serves now."""
+        """Makes `alternation` serve that program until it calls its argument with the winner's
+        kind. Returns what serves now."""
         program = self._described(args, kwargs)
-        found = turns(lambda kind: self._serve(program, kind))
+        found = alternation(lambda kind: self._serve(program, kind))
         with self._lock:
             if program not in self._kinds:
-                self._turns[program] = found
+                self._alternations[program] = found
                 self.call = self._dispatch
         return found
 
     def _serve(self, program: Hashable, kind: str) -> None:
         with self._lock:
             self._kinds[program] = kind
-            self._turns.pop(program, None)
+            self._alternations.pop(program, None)
             self.call = self.jit(kind) if self._is_alone else self._dispatch
 
     @property
     def kinds(self) -> set[str]:
-        """Those that serve some program."""
+        """The kinds that serve some program."""
         with self._lock:
             return set(self._kinds.values())
 
     @property
     def _is_alone(self) -> bool:
-        return len(self.kinds) == 1 and not self._turns
+        return len(self.kinds) == 1 and not self._alternations
 
     def forget_losers(self) -> None:
-        """Lets go of what serves nothing, where nobody takes turns and nobody else is deciding."""
+        """Releases jits that serve nothing, unless a program alternates or another thread is
+        deciding."""
         with self._lock:
-            if self._turns or self._deciding > 1:
+            if self._alternations or self._deciding > 1:
                 return
             for kind in self._jits.keys() - self.kinds:
                 self._jits.pop(kind).clear_cache()
 
     def clear(self) -> None:
-        """Forgets what was traced, compiled and decided."""
+        """Forgets everything traced, compiled and decided."""
         with self._lock:
             jits = list(self._jits.values())
             self._kinds.clear()
-            self._turns.clear()
+            self._alternations.clear()
             self.call = _nothing_yet
         for jit in jits:
             jit.clear_cache()
 
     def cache_size(self) -> int:
-        """How many programs are compiled to serve: as jax.jit counts them, or, where several kinds
-        serve and each has run others' programs on trial, as they are told apart here."""
+        """The number of programs compiled to serve: as jax.jit counts them, or, if several kinds
+        serve, as `_described` tells them apart. Each kind has then also run others' programs on
+        trial."""
         with self._lock:
             if not self._is_alone:
-                return len(self._kinds) + len(self._turns)
+                return len(self._kinds) + len(self._alternations)
             size: int = self.call._cache_size()  # type: ignore[attr-defined]
             return size
 
     def _dispatch(self, /, *args: Any, **kwargs: Any) -> Any:
         program = self._described(args, kwargs)
         try:
-            turns, kind = self._turns.get(program), self._kinds.get(program)
-        except Exception:  # a static argument without a hash: JAX says so where it is traced
+            alternation, kind = self._alternations.get(program), self._kinds.get(program)
+        except Exception:  # a static argument that is not hashable: JAX says so when it traces
             raise NewProgram from None
-        if turns is not None and not under_a_trace((args, kwargs)):
-            return turns(*args, **kwargs)
+        if alternation is not None and not under_a_trace((args, kwargs)):
+            return alternation(*args, **kwargs)
         jit = None if kind is None else self._jits.get(kind)
         if jit is None:
             raise NewProgram
         return jit(*args, **kwargs)
 
     def _described(self, args: Any, kwargs: Any) -> Hashable:
-        """What tells most programs of a function apart: the values of static arguments, structure,
-        shapes and types of the others."""
+        """What tells most programs of a function apart: the values of static arguments, and the
+        structure, shapes and types of the others."""
         import jax
 
         static: tuple[Hashable, ...] = ()
@@ -141,7 +143,7 @@ class Served:
 
 
 class Left:
-    """jax.jit serves alone, as where a stitched program has failed."""
+    """jax.jit serves alone, after a stitched program has failed."""
 
     def __init__(self, own: Any):
         self.call, self.kinds = own, {XLA}

@@ -1,4 +1,4 @@
-"""JAX's ahead-of-time stages with the plan added: everything else is delegated to JAX."""
+"""JAX's ahead-of-time stages with the plan added; everything else is delegated to JAX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Delegate:
-    """Attributes that are not found here are those of JAX's stage."""
+    """Attributes that are not found here come from JAX's stage."""
 
     def __init__(self, stage: Any):
         self._stage = stage
@@ -35,7 +35,7 @@ class _Delegate:
 
 
 class Traced(_Delegate):
-    """`jax.stages.Traced` whose `lower` leads to a stitched program."""
+    """Like `jax.stages.Traced`; its `lower` leads to a stitched program."""
 
     def __init__(self, stage: Any, fun_name: str, lower: Callable[..., Lowered]):
         super().__init__(stage)
@@ -44,7 +44,7 @@ class Traced(_Delegate):
 
     @without_own_frames
     def lower(self, **keywords: Any) -> Lowered:
-        """As `jax.stages.Traced.lower`: the program before XLA, as a `Lowered`."""
+        """Like `jax.stages.Traced.lower`: the program before XLA, as a `Lowered`."""
         return self._lower(**keywords)
 
 
@@ -52,7 +52,7 @@ class _Program(_Delegate):
     """A stage that has a text."""
 
     def as_text(self, *args: Any, **keywords: Any) -> str | None:
-        """As JAX's stage; functions are named as the user names them."""
+        """Like the method of JAX's stage; functions have the names that the user gave them."""
         from fusionstitch.runtime.xla_pass import without_marks
 
         text: str | None = self._stage.as_text(*args, **keywords)
@@ -60,9 +60,9 @@ class _Program(_Delegate):
 
 
 class Lowered(_Program):
-    """`jax.stages.Lowered` whose `compile` gives a `Compiled` of ours."""
+    """Like `jax.stages.Lowered`; its `compile` returns a `Compiled` of ours."""
 
-    # compile_stage compiles and returns JAX's stage and how to find what was stitched in it
+    # compile_stage compiles; it returns JAX's stage, and how to find what was stitched in it
     def __init__(
         self,
         stage: Any,
@@ -75,16 +75,17 @@ class Lowered(_Program):
 
     @without_own_frames
     def compile(self, *args: Any, **keywords: Any) -> Compiled:
-        """As `jax.stages.Lowered.compile`. Raises StitchError under `fallback="error"`."""
+        """Like `jax.stages.Lowered.compile`. Raises StitchError under `fallback="error"` if
+        something cannot be stitched."""
         stage, stitched = self._compile_stage(self._stage, *args, **keywords)
         return Compiled(stage, self._call, stitched)
 
 
 class Compiled(_Program):
-    """`jax.stages.Compiled` with its plan, kernels, explanation and report.
+    """Like `jax.stages.Compiled`, with its plan, kernels, explanation and report.
 
-    It is called with arguments of the shapes and types it was compiled for. What JAX's own has,
-    such as `cost_analysis` and `memory_analysis`, it has too.
+    Call it with arguments of the shapes and dtypes it was compiled for. It also has the methods of
+    JAX's class, such as `cost_analysis` and `memory_analysis`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -106,7 +107,7 @@ class Compiled(_Program):
         self._found: Stitched | None = None
 
     def __repr__(self) -> str:
-        found = self._found  # nothing is looked up, let alone planned again, for a line of text
+        found = self._found  # a repr does not look anything up or plan again
         return super().__repr__() if found is None else brief(f"fusionstitch Compiled: {found!r}")
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -118,8 +119,8 @@ class Compiled(_Program):
 
     @property
     def stitched(self) -> Stitched | None:
-        """What the compiler did, or None where nothing was to be stitched (no GPU, say). Where a
-        trial has yet to decide, that of the stitched program."""
+        """What the compiler did; None if nothing was to be stitched, for example without a GPU.
+        Before a trial has decided, this describes the stitched program."""
         if self._found is None:
             found = self._find()
             if getattr(self._stage, "is_undecided", False):
@@ -129,7 +130,7 @@ class Compiled(_Program):
 
     @property
     def plan(self) -> tuple[Plan, ...]:
-        """The plans of the program's graphs, callees first; none where nothing was stitched."""
+        """The plans of the program's graphs, callees first; empty if nothing was stitched."""
         return self.stitched.plans if self.stitched else ()
 
     @property
@@ -143,18 +144,18 @@ class Compiled(_Program):
         return self.stitched.fallbacks if self.stitched else ()
 
     def explain(self, what: str | None = None, *, rejected: bool = False) -> str:
-        """Each kernel with its ops, lines, times and schedule, and what is left to XLA with the
-        reasons, as text.
+        """Each kernel with its ops, source lines, times in microseconds and schedule, and what is
+        left to XLA with the reasons, as text.
 
         Args:
-            what: only the ops that it names, and what became of each: by the name of an HLO op, a
-                JAX name scope or function, a Python function that was called (yours or JAX's), a
-                line ("model.py:12") or a kernel; `*` and `?` stand for other characters
-            rejected: also list each candidate pattern that was turned down, with its costs and the
-                reason; a question about an op always lists those that would have held it
+            what: describe only these ops: the name of an HLO op, a JAX name scope or function, a
+                Python function that was called (yours or JAX's), a line ("model.py:12") or a
+                kernel; `*` and `?` are wildcards
+            rejected: also list each candidate pattern that was rejected, with its costs and the
+                reason; with `what`, rejected candidates that contain these ops are always listed
 
         Raises:
-            TargetError: nothing matches.
+            TargetError: nothing matches `what`.
         """
         from fusionstitch.reports.explained import OFF, Explained, explained
 
@@ -165,7 +166,7 @@ class Compiled(_Program):
     @without_own_frames
     def report(self) -> Report:
         """Kernels, traffic, times and errors against XLA, for the arguments of `lower`: see
-        `fs.report`."""
+        `fs.report`, which raises the same errors."""
         from fusionstitch.reports.report import report_call
 
         return report_call(self._call)

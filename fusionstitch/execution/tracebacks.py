@@ -1,7 +1,7 @@
-"""Frames of this package are taken out of the tracebacks of users' errors, as JAX takes out its
-own: who reads one sees the call, the functions called, and what they raised.
+"""Removes this package's frames from the tracebacks of users' errors, as JAX removes its own. The
+reader sees the call, the functions called, and what they raised.
 
-JAX's filter knows the files that JAX has told it of, and no public name tells it of others.
+JAX's filter knows only files registered with JAX, and has no public name to register others.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def hide_own_frames(error: Exception) -> None:
-    """Takes this package's frames out of an error that is to be raised again by a bare `raise`;
-    none under jax_traceback_filtering="off" (JAX_TRACEBACK_FILTERING)."""
+    """Removes this package's frames from an error, before a bare `raise` raises it again. Does
+    nothing under jax_traceback_filtering="off" (JAX_TRACEBACK_FILTERING)."""
     import jax
 
     if getattr(jax.config, "jax_traceback_filtering", None) == "off":
@@ -29,20 +29,20 @@ def hide_own_frames(error: Exception) -> None:
         if not _is_ours(at.tb_frame):
             frames.append(at)
         at = at.tb_next
-    kept: types.TracebackType | None = None
+    visible: types.TracebackType | None = None
     for one in reversed(frames):
-        kept = types.TracebackType(kept, one.tb_frame, one.tb_lasti, one.tb_lineno)
-    error.__traceback__ = kept
+        visible = types.TracebackType(visible, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    error.__traceback__ = visible
 
 
 def _is_ours(frame: types.FrameType) -> bool:
-    # not by the file: dataclasses write methods that have none
+    # not by file: methods written by dataclasses have none
     module = str(frame.f_globals.get("__name__"))
     return module.partition(".")[0] == _PACKAGE
 
 
 def without_own_frames(method: Callable[P, T]) -> Callable[P, T]:
-    """A function of the public surface, whose errors show no frame of this package."""
+    """Decorates a public function: its errors show no frame of this package."""
 
     @functools.wraps(method)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:

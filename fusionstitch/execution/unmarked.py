@@ -1,7 +1,7 @@
-"""What users read names their functions as they do: marks are taken out of it.
+"""Removes marks from what users read, so that functions have the users' own names.
 
-A mark has to stand in the name of the module, since that is all that JAX hands on to XLA (see
-`marked_name`), and JAX's log has the name from there.
+A mark must be in the name of the module, since JAX passes nothing else to XLA (see `marked_name`),
+and JAX's log takes the name from there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class _Unmarked(logging.Filter):
 
 @functools.cache
 def hide_marks_in_log() -> None:
-    """Has the records of JAX's loggers name functions without marks, whoever prints them."""
+    """Makes the records of JAX's loggers name functions without marks, whatever handler prints
+    them."""
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] == "jax":
             logging.getLogger(name).addFilter(_Unmarked())

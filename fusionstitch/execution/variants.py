@@ -1,11 +1,12 @@
-"""One function under several names: XLA compiles a program of its own for each.
+"""One function under several names: XLA compiles a separate program for each.
 
-A variant is what jax.jit is given in the place of the user's function: it has a name, which may
-carry a mark for the pass, and hands its arguments on to an inlined jit of the function. So all
-variants share what was traced, and the user's Python runs as often as under jax.jit.
+A variant is what jax.jit gets instead of the user's function. It has a name, which may carry a mark
+for the pass, and passes its arguments on to an inlined jit of the function. So all variants share
+traces, and the user's Python runs as often as under jax.jit.
 
-A variant that a call traces anew says so by raising `NewProgram` before it runs any of the user's
-code: the caller then decides what is to run. On a thread that is `tracing` it lets the trace pass.
+If a call makes JAX trace a variant again, the variant raises `NewProgram` before it runs any of the
+user's code. The caller then decides what is to run. On a thread that is `tracing`, the trace
+proceeds.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from fusionstitch.execution.path import name_of
 from fusionstitch.execution.recovery import Recovery
 
 T = TypeVar("T")
-#: Gives a function, as long as that lives.
-Held: TypeAlias = Callable[[], Callable[..., Any] | None]
+#: Returns a function while it is alive.
+FunctionRef: TypeAlias = Callable[[], Callable[..., Any] | None]
 
 
 class NewProgram(BaseException):
-    """A call needs a program that this variant has not been traced for. No `except Exception` is
-    to take it for an error."""
+    """A call needs a program that this variant has not been traced for. Not an Exception, so that
+    `except Exception` does not catch it."""
 
 
 class _Thread(threading.local):
@@ -55,18 +56,19 @@ def tracing() -> Iterator[None]:
 class Variant:
     """The user's function under another name; JAX's messages show the function itself.
 
-    It lives as long as that function (see `shared`), so it may not keep it alive: `held` gives it.
+    It lives as long as that function (see `shared`) and must not keep it alive. `function` returns
+    it.
     """
 
     def __init__(
         self,
-        held: Held,
+        function: FunctionRef,
         name: str,
         free: bool,
         inner: Callable[[Callable[..., Any]], Callable[..., Any]],
     ):
-        self._held, self._free, self._inner = held, free, inner
-        #: who wants to know that it is traced anew
+        self._function, self._free, self._inner = function, free, inner
+        #: to be notified when it is traced again
         self.recoveries: WeakSet[Recovery] = WeakSet()
         self.__module__ = getattr(self.__wrapped__, "__module__", __name__)
         self.__doc__ = self.__wrapped__.__doc__
@@ -75,7 +77,7 @@ class Variant:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        fun = self._held()
+        fun = self._function()
         assert fun is not None, "a Jitted holds its function"
         return fun
 
@@ -90,35 +92,34 @@ class Variant:
         return repr(self.__wrapped__)
 
 
-#: What is known of each function, by what it is known for, with how to get that function.
-_shared: WeakKeyDictionary[Callable[..., Any], dict[Hashable, tuple[Held, Any]]] = (
+#: Shared objects of each function by key, each with a reference to the function.
+_shared: WeakKeyDictionary[Callable[..., Any], dict[Hashable, tuple[FunctionRef, Any]]] = (
     WeakKeyDictionary()
 )
 _sharing = threading.RLock()
 
 
-def shared(fun: Callable[..., Any], key: Hashable, make: Callable[[Held], T]) -> T:
-    """What `make` gives for a function: the same object for each `key` as long as the function
-    lives, so that several jits of it share what JAX knows of it, as under jax.jit. None as key
-    gives one of its own. What is made may not keep the function alive: it is told how to get it.
-    """
+def shared(fun: Callable[..., Any], key: Hashable, make: Callable[[FunctionRef], T]) -> T:
+    """What `make` returns for a function: one object per `key` for as long as the function lives.
+    So several jits of it share JAX's caches, as under jax.jit. With None as key, nothing is shared.
+    The object must not keep the function alive: `make` gets a reference to it."""
     if key is None:
         return make(lambda: fun)
     with _sharing:
         try:
             known = _shared.setdefault(fun, {})
-        except TypeError:  # neither hashable nor weakly referable
+        except TypeError:  # not hashable, or not weakly referenceable
             return make(lambda: fun)
         if key not in known:
             weak = weakref.ref(fun)
             known[key] = weak, make(weak)
-        held, made = known[key]
-    # equal but not the same: bound methods
-    return made if held() is fun else make(lambda: fun)
+        function, made = known[key]
+    # equal but not identical: bound methods
+    return made if function() is fun else make(lambda: fun)
 
 
 def frozen(keywords: Mapping[str, Any]) -> Hashable:
-    """Keywords of a jit as a key; None where values of theirs have no hash."""
+    """Keywords of a jit as a key; None if a value is not hashable."""
     key = tuple((name, _frozen(keywords[name])) for name in sorted(keywords))
     try:
         hash(key)
@@ -141,18 +142,18 @@ def variant(
     keywords: Mapping[str, Any] | None = None,
     free: bool = True,
 ) -> Variant:
-    """`fun` under a name, which jits of it with equal keywords share.
+    """`fun` under a name, shared by jits of it with equal keywords.
 
-    With the `keywords` of its jit it shares traces with the function's other variants. One that is
-    `free` lets every trace pass.
+    With the `keywords` of its jit it shares traces with the function's other variants. If `free`,
+    it lets every trace pass.
     """
     if keywords is None:
         key: Hashable = Variant, f"{name}", free
-        return shared(fun, key, lambda held: Variant(held, name, free, _itself))
+        return shared(fun, key, lambda function: Variant(function, name, free, _itself))
     inner = functools.partial(_inlined, {key: keywords.get(key) for key in STATIC})
     given = frozen(keywords)
     key = None if given is None else (Variant, f"{name}", free, given)
-    return shared(fun, key, lambda held: Variant(held, name, free, inner))
+    return shared(fun, key, lambda function: Variant(function, name, free, inner))
 
 
 def _itself(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -165,14 +166,14 @@ def _inlined(static: Mapping[str, Any], fun: Callable[..., Any]) -> Callable[...
 
 
 def _is_traced(arguments: Any) -> bool:
-    """Whether a call is a trace, and no run of the function op by op."""
+    """Whether a call is a trace, and not a run of the function op by op."""
     import jax
 
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments))
 
 
 def under_a_trace(arguments: Any) -> bool:
-    """Whether a call with these arguments is part of something else that is traced."""
+    """Whether a call with these arguments is part of an outer trace."""
     import jax
 
     if _is_traced(arguments):
@@ -182,7 +183,7 @@ def under_a_trace(arguments: Any) -> bool:
 
 
 def is_op_by_op() -> bool:
-    """Whether jit is off, so that functions run as Python has them."""
+    """Whether jit is disabled, so that functions run as plain Python."""
     import jax
 
     config: Any = jax.config

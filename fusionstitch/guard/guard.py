@@ -1,4 +1,4 @@
-"""Which chosen patterns are measured, and the plans that follow from what was found."""
+"""Decides which chosen patterns are measured, and revises plans by the results."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Comparison, Findings
 from fusionstitch.plan.scores import Score
 
-#: Whether a pattern with this score is in doubt.
+#: Whether the gain of a pattern with this score is in doubt.
 Doubts = Callable[[Pattern, Score], bool]
 
-#: How often plans are made again, and patterns measured for one program at most.
+#: How often plans are revised, and the most patterns measured per program.
 ROUNDS = 3
 PATTERNS = 16
-#: How many larger patterns are measured that could take the place of chosen ones, of each graph.
+#: The most larger patterns per graph measured as replacements for chosen ones.
 LARGER = 2
 
 
 @dataclass(eq=False)
 class Guard:
-    """What judges plans by evidence.
+    """Judges plans by evidence.
 
-    What is in `doubts` is measured; what then still is unmeasured and in `strong_doubts`, leaves.
-    `known` gives what was measured of a group before, `measure` measures groups and gives what it
-    could, by `Group.key`; so does `used`, what the plans rest on.
+    What is in `doubts` is measured. What is then still unmeasured and in `strong_doubts` is
+    dropped. `known` returns earlier measurements of a group. `measure` measures groups and returns
+    its results by `Group.key`. `used` has the results that the plans rest on.
     """
 
     doubts: Doubts
@@ -36,12 +36,12 @@ class Guard:
     known: Callable[[Group], Comparison | None]
     measure: Callable[[Sequence[Group]], Mapping[str, Comparison]]
     used: dict[str, Comparison] = field(default_factory=dict)
-    #: what could not be measured is not tried again
+    #: groups that could not be measured are not tried again
     missed: set[str] = field(default_factory=set)
 
     def settle(self, planners: Sequence[GraphPlanner]) -> None:
-        """Revises plans until what they hold is beyond doubt, or was measured and won; or for so
-        many rounds."""
+        """Revises plans until all their patterns are beyond doubt or were measured and won, or for
+        a limited number of rounds."""
         left = PATTERNS
         judged = [_Judged(planner, self.doubts) for planner in planners]
         for number in range(ROUNDS):
@@ -62,7 +62,8 @@ class Guard:
                 one.planner.revise(one.findings)
 
     def _find(self, groups: Sequence[Group], most: int) -> int:
-        """Gets comparisons of groups, of the dearest first; returns the patterns measured."""
+        """Gets comparisons of groups, the most expensive first; returns the number of patterns
+        measured."""
         asked: dict[str, Group] = {}
         for group in sorted(groups, key=lambda group: -group.xla_us):
             if group.key in self.used or group.key in asked or group.key in self.missed:
@@ -78,7 +79,7 @@ class Guard:
 
 
 class _Judged:
-    """A graph's planner with what was found out about its patterns."""
+    """A graph's planner with the findings about its patterns."""
 
     def __init__(self, planner: GraphPlanner, doubts: Doubts):
         self.planner = planner
@@ -88,12 +89,12 @@ class _Judged:
     def _start(self) -> None:
         self.graph = self.planner.planner.graph
         self.findings = Findings()
-        #: the sets of patterns that were compared
+        #: sets of patterns already compared
         self.compared: set[frozenset[int]] = set()
 
     def doubted(self) -> list[Group]:
         """The groups of the plan that the model does not prove and that were not compared."""
-        if self.graph is not self.planner.planner.graph:  # the other graph's plan is better now
+        if self.graph is not self.planner.planner.graph:  # the other plan is better now
             self._start()
         search = self.planner.planner.search
         return [
@@ -104,13 +105,13 @@ class _Judged:
         ]
 
     def larger(self) -> list[Group]:
-        """The groups of larger patterns that would take the place of some of the plan."""
+        """The groups of larger patterns that would replace some of the plan."""
         plan, planner = self.planner.plan, self.planner.planner
         found = islice(planner.search.larger(plan.chosen, planner.xla), LARGER)
         return [beside(plan, one, planner.xla) for one in found]
 
     def hear(self, group: Group, found: Comparison | None) -> bool:
-        """Takes in what was found about a group, if anything was."""
+        """Takes in the findings about a group, if any."""
         if found is None:
             return False
         planner = self.planner.planner

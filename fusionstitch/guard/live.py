@@ -1,4 +1,4 @@
-"""The guard on this machine's GPU, with what it measured kept for later programs."""
+"""The guard on this machine's GPU, with its measurements stored for later programs."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A loop that XLA is modelled to take longer for, in microseconds, is not measured, nor one whose
-#: kernel is modelled to be so many times as fast.
+#: Loops are not measured if XLA is modelled to take longer than this many microseconds, or if the
+#: kernel is modelled to be this many times as fast.
 LONGEST_LOOP_US, SURE_LOOP = 20_000.0, 5.0
 
-#: Microseconds (ours, XLA's) of each; raises MeasureError where nothing can be measured just then.
+#: Microseconds (ours, XLA's) of each pair; raises MeasureError if nothing can be measured now.
 Compare = Callable[[Sequence[Sides]], Sequence[tuple[float, float]]]
 
 
@@ -59,7 +59,7 @@ def _within_error(pattern: Pattern, score: Score) -> bool:
     return score.gain_us <= errors()[kind_of_pattern(pattern.ops)].usual * score.xla_us
 
 
-#: Which patterns `Options.scorer` wants measured, and which of them it does not take unmeasured.
+#: Which patterns `Options.scorer` wants measured, and which of them it rejects unmeasured.
 _DOUBTS: Mapping[str, tuple[Doubts, Doubts]] = {
     "guarded": (_unproven, _within_error),
     "measured": (lambda pattern, score: True,) * 2,
@@ -68,12 +68,12 @@ _DOUBTS: Mapping[str, tuple[Doubts, Doubts]] = {
 
 
 def judge_for(options: Options, device: Device, tuned: Tuned, tried: bool) -> Judge | None:
-    """What judges the plans of a program as `options.scorer` asks; None: nothing does, as where the
-    plan is for another GPU than the one in use. A program that is `tried` as a whole, on the user's
-    data, is judged by that where drawn data would mislead.
+    """The judge of a program's plans that `options.scorer` asks for. None if there is none, for
+    example for a GPU that is not in use. A program that is `tried` as a whole on the user's data is
+    judged by its trial where random data would mislead.
 
     Nothing is measured for a program of several processes, which must get the same plan in each:
-    there the model's proof alone counts.
+    only the model's proof counts there.
     """
     if options.scorer not in _DOUBTS or device != builders.profile(options.replace(device=None)):
         return None
@@ -91,12 +91,13 @@ def judge_for(options: Options, device: Device, tuned: Tuned, tried: bool) -> Ju
     return judge
 
 
-def put_off(judge: Judge, keep: Callable[[Callable[[], Stitched]], None]) -> Judge:
-    """Judges nothing yet: for a program whose trial is held at once, and looks into its patterns
-    where it loses. `keep` is given what judges the same plans then, and makes the program again."""
+def put_off(judge: Judge, defer: Callable[[Callable[[], Stitched]], None]) -> Judge:
+    """Judges nothing yet: for a program whose trial comes first, and whose patterns are measured
+    only if it loses. `defer` gets a function that then judges the same plans and makes the program
+    again."""
 
     def later(work: Workpiece, planners: Sequence[GraphPlanner]) -> Evidence:
-        keep(lambda: work.again(judge(work, planners)))
+        defer(lambda: work.again(judge(work, planners)))
         return Evidence(tried=True, put_off=True)
 
     return later
@@ -118,10 +119,10 @@ def recorded(options: Options, tuned: Tuned, evidence: Evidence) -> Judge | None
 
 
 def doubts_of(options: Options, tuned: Tuned, tried: bool) -> tuple[Doubts, Doubts]:
-    """What is to be measured, and what of that is not taken unmeasured; what tuning measured is
-    not in doubt. Loops have to win far more than the model's error, so that they may stay
-    unmeasured; but of those that their data ends, which say nothing on drawn data, only the sure
-    ones, unless the program is `tried`."""
+    """What is to be measured, and what of that is rejected unmeasured. What tuning measured is not
+    in doubt. Loops may stay unmeasured if they win by far more than the model's error. A loop that
+    ends by its data cannot be measured on random data; it must be a sure win, unless the program is
+    `tried`."""
 
     def loop_in_doubt(pattern: Pattern, score: Score) -> bool:
         return _loop_in_doubt(pattern, score) and not (tried and is_ended_by_data(pattern))
@@ -145,7 +146,7 @@ def _compare_on(device: Device) -> Compare:
 
 @functools.cache
 def _meter(device: Device) -> GpuMeter:
-    """One for all threads: it measures one thing at a time."""
+    """One meter for all threads: it measures one thing at a time."""
     from fusionstitch.measure import gpu
 
     return gpu.meters(device)[0]
@@ -157,9 +158,9 @@ def _database() -> Database:
 
 
 class Live:
-    """Compares groups of patterns of one module, each once per device, versions and XLA's flags.
+    """Compares groups of patterns of one module, each once per device, versions and XLA flags.
 
-    It is not `whole` once something could not be measured for a reason that may pass.
+    It is no longer `whole` once a measurement has failed for a reason that may pass.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class Live:
         self._where = " ".join((where, *delays.flags()))
 
     def known(self, group: Group) -> Comparison | None:
-        """What was measured before."""
+        """The stored measurement."""
         found = self.database.get_timing(self._key(group), self.device.name)
         theirs = found.meta.get("xla_us") if found is not None else None
         if found is None or not isinstance(theirs, float) or not 0 < theirs < math.inf:
@@ -184,11 +185,13 @@ class Live:
         return Comparison(found.us, theirs, len(group.chosen))
 
     def measure(self, groups: Sequence[Group]) -> Mapping[str, Comparison]:
-        """Runs both sides of each, and keeps the times."""
+        """Runs both sides of each group, and stores the times."""
         groups = [group for group in groups if not is_ended_by_data(group.near)]
         patterns = list(dict.fromkeys(one.pattern for group in groups for one in group.chosen))
         made = dict(zip(patterns, self.work.make(self.work.module, patterns), strict=True))
-        found = [(group, one) for group in groups if (one := self._asked(group, made)) is not None]
+        found = [
+            (group, one) for group in groups if (one := self._sides_of(group, made)) is not None
+        ]
         if not found:
             return {}
         try:
@@ -203,10 +206,10 @@ class Live:
             self.database.put_timing(self._key(group), self.device.name, us[0], {"xla_us": us[1]})
         return comparisons
 
-    def _asked(
+    def _sides_of(
         self, group: Group, made: Mapping[Pattern, tuple[Kernel, Artifact] | None]
     ) -> Sides | None:
-        """What is run for a group; `made` are the program's kernels."""
+        """The two programs to run for a group; `made` are the program's kernels."""
         patterns = [one.pattern for one in group.chosen]
         built = [(pattern, *one) for pattern in patterns if (one := made[pattern]) is not None]
         if len(built) < len(patterns):

@@ -1,4 +1,5 @@
-"""The two programs of a comparison: some ops as XLA compiles them, and with patterns stitched."""
+"""The two programs of a comparison: the same ops as XLA compiles them, and with patterns
+stitched."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from fusionstitch.hlo.exporter import Preparation, Replacement, export
 from fusionstitch.hlo.extract import extract, instruction_of
 from fusionstitch.hlo.graph import Graph, Module, Op
 from fusionstitch.hlo.importer import from_proto
-from fusionstitch.measure.places import below
+from fusionstitch.measure.index_bounds import below
 from fusionstitch.measure.side_by_side import Sides
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading_config
@@ -22,7 +23,7 @@ from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, Artifact, loading
 
 @dataclass(frozen=True, eq=False)
 class Stitch:
-    """A kernel that takes the place of `removed` ops of a group's module."""
+    """A kernel that replaces the ops `removed` of a group's module."""
 
     outputs: tuple[Op, ...]
     inputs: tuple[Op, ...]
@@ -32,7 +33,7 @@ class Stitch:
 
 
 def taken_out(work: Workpiece, group: Group) -> Module:
-    """The ops of a group as a module of their own. Raises VerifyError where that cannot be."""
+    """The ops of a group as a separate module. Raises VerifyError if that is impossible."""
     near, name = group.near, f"near_{group.key[:8]}"
     return from_proto(extract(work.module, near.graph, near.inputs, near.outputs, name))
 
@@ -40,8 +41,8 @@ def taken_out(work: Workpiece, group: Group) -> Module:
 def in_part(
     group: Group, part: Module, built: Sequence[tuple[Pattern, Kernel, Artifact]]
 ) -> list[Stitch]:
-    """The kernels of patterns, of the whole or of the group's module, in the latter, whose
-    instructions have the ids they have in the whole."""
+    """The kernels of patterns, placed in the group's module. The patterns are of the whole module
+    or of the group's, whose instructions have the same ids."""
     near = group.near
     border = {
         instruction_of(op, near.graph.aliases): parameter
@@ -68,8 +69,8 @@ def in_part(
 
 
 def sides(work: Workpiece, group: Group, part: Module, stitches: Sequence[Stitch]) -> Sides:
-    """A group's module as XLA compiles it, and with kernels in it. Raises VerifyError where these
-    cannot be put into it."""
+    """A group's module as XLA compiles it, and with kernels in it. Raises VerifyError if these
+    cannot be inserted."""
     calls = [
         Replacement(
             graph=part.entry,

@@ -1,1 +1,1 @@
-"""Times on the present GPU: generated kernels, and what XLA makes of the same ops."""
+"""Times on the present GPU: generated kernels, and XLA's compile of the same ops."""

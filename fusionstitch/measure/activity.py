@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 _STREAM = re.compile(r"Stream\b")
-#: Uploads and downloads are not a program's own work.
+#: Transfers between host and device do not count as a program's work.
 _TRANSFER = re.compile(r"Memcpy(H2D|D2H|H2H)", re.IGNORECASE)
-#: What a trace calls the instruction that launched something.
+#: The trace statistic that names the launching instruction.
 _INSTRUCTION = "hlo_op"
 #: JAX's profiler records one session at a time.
 _lock = threading.Lock()
@@ -21,8 +21,8 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Activity:
-    """A kernel, copy or memset: what it is called, how long it took (us), and the instruction of
-    XLA's that launched it, where the trace says."""
+    """A kernel, copy or memset: its name, its duration in microseconds, and the XLA instruction
+    that launched it, if the trace has it."""
 
     name: str
     us: float
@@ -31,16 +31,16 @@ class Activity:
 
 def recorded(run: Callable[[], None], ordinal: int = 0) -> list[tuple[str, float]]:
     """(name, microseconds) of each kernel, copy and memset on GPU `ordinal` while `run` ran, in the
-    order in which they began.
+    order of their starts.
 
-    `run` must wait for what it starts.
+    `run` must wait for the work it starts.
     """
     return [(one.name, one.us) for one in _seen(run, ordinal, launched=False)]
 
 
 def seen(run: Callable[[], None], ordinal: int = 0) -> list[Activity]:
-    """As `recorded`, with what launched each: for programs of XLA's alone, as jaxlib 0.11.2 ends
-    the process where a trace of other launches is asked for it."""
+    """Like `recorded`, with the launching instructions. For XLA programs only: jaxlib 0.11.2
+    crashes if it is asked for these in a trace of other launches."""
     return _seen(run, ordinal, launched=True)
 
 
@@ -60,8 +60,8 @@ def _seen(run: Callable[[], None], ordinal: int, launched: bool) -> list[Activit
 
 
 def activities(data: Any, ordinal: int, launched: bool = True) -> list[Activity]:
-    """What a `jax.profiler.ProfileData` holds of GPU `ordinal`; what `launched` each, if that is
-    asked for."""
+    """The activities of GPU `ordinal` in a `jax.profiler.ProfileData`, with the launching
+    instructions if `launched`."""
     found: list[tuple[float, Activity]] = []
     for plane in data.planes:
         if plane.name.endswith(f"/device:GPU:{ordinal}"):

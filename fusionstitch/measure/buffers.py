@@ -1,4 +1,5 @@
-"""Arguments to measure with: several sets in turn, so that L2 is as warm as in a program."""
+"""Arguments for measurements: several sets used in rotation, so that L2 is as warm as in a
+program."""
 
 from __future__ import annotations
 
@@ -12,23 +13,23 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 
-#: A set that follows on this many L2 sizes of other sets finds nothing of itself in L2.
+#: After other sets of this many L2 sizes, nothing of a set is left in L2.
 L2_SIZES = 2
-#: Sets at most. Values so small that L2 holds this many of them stay there between the kernels of
-#: a program too.
+#: The most sets. Values so small that this many of them fit in L2 also stay there between the
+#: kernels of a program.
 MOST_SETS = 16
-#: Values that are repeated to fill an array; no power of two, so that rows differ.
+#: Values repeated to fill an array; not a power of two, so that rows differ.
 _PERIOD = 65_521
 
 
 def sets_for(size: int, device: Device) -> int:
-    """How many sets of `size` bytes to take in turns."""
+    """How many sets of `size` bytes to rotate."""
     return max(1, min(MOST_SETS, -(-L2_SIZES * device.l2_bytes // max(1, size)) + 1))
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An input: integers in it are from 0 to `below`, which is left out."""
+    """An input; its integers are from 0 up to, but not including, `below`."""
 
     shape: Shape
     below: int = 2
@@ -75,5 +76,5 @@ def copied(arrays: Sequence[Any]) -> list[Any]:
 
 
 def pointers(arrays: Sequence[Any]) -> list[int]:
-    """Where the arrays lie in the device's memory, once they are there."""
+    """Device addresses of the arrays, once they are ready."""
     return [array.block_until_ready().unsafe_buffer_pointer() for array in arrays]

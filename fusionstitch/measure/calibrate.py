@@ -1,9 +1,9 @@
-"""`fusionstitch calibrate`: the GPU at hand measured into a device profile.
+"""`fusionstitch calibrate`: measures the present GPU into a device profile.
 
-What is measured: the copy curve (paper Figure 4), DRAM and L2 rates, launches inside and outside a
-CUDA graph (the paper's phi), the grid barrier, the threads that draw the bandwidth, and the rates
-of arithmetic. Limits come from the driver; thresholds follow by the rules that
-`fusionstitch.costmodel.devices.Device` states.
+It measures the copy curve (paper Figure 4), DRAM and L2 rates, and launches inside and outside a
+CUDA graph (the paper's phi). It also measures the grid barrier, the threads needed to draw the
+bandwidth, and arithmetic rates. Limits come from the driver. Thresholds follow by the rules in
+`fusionstitch.costmodel.devices.Device`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from fusionstitch.options import Options
 from fusionstitch.runtime import driver
 from fusionstitch.tuning.record import versions
 
-#: Bytes copied per point of the curve: 4 KB to 2 GiB, or what fits into a third of the memory.
+#: Bytes copied per point of the curve: 4 KB to 2 GiB, or as much as fits into a third of the
+#: memory.
 SIZES = tuple(4096 << shift for shift in range(20))
 
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """An arithmetic unit's rate: `step` does `operations` of them on a value x of type `kind`."""
+    """The rate of an arithmetic unit: `step` does `operations` operations on a value x of type
+    `kind`."""
 
     kind: str
     start: str
@@ -50,28 +52,27 @@ RATES: Mapping[str, Rate] = {
     ),
     "int32_ops": Rate("unsigned", "threadIdx.x + i", "x = (x << 3 | x >> 29) ^ 0x9e3779b9u;", 2),
 }
-#: What is measured: points of the curve, rates, two barriers, L2, few threads, launches.
+#: The number of measurements: points of the curve, rates, two barriers, L2, few threads, launches.
 MEASURED = len(SIZES) + len(RATES) + 5
-#: Lends what is not measured to a GPU that nothing is known about.
+#: The profile that supplies unmeasured numbers for an unknown GPU.
 NEAREST = "h100"
 _ROUNDS = 15
 _STEPS = 4096
 _LOADED = 4  # blocks per multiprocessor that keep its arithmetic busy
-_FULL = 8  # and those that fill it
-_BEYOND_L2 = 4  # L2 sizes from which on a copy moves at the rate of DRAM
-#: Blocks of a copy with one load in flight per thread, in multiprocessors.
+_FULL = 8  # blocks per multiprocessor that fill it
+_BEYOND_L2 = 4  # from this many L2 sizes on, a copy runs at DRAM rate
+#: Blocks per multiprocessor, of a copy with one load in flight per thread.
 _SPARSE = (0.125, 0.25, 0.5, 1.0, 2.0)
-#: Shares of the bandwidth above which threads are too many to tell them apart.
+#: Above this share of the bandwidth, thread counts cannot be told apart.
 _DRAWN = 0.9
 
 
 def calibrate(number: int = 0, step: Step = silent) -> Device:
-    """The profile of the `number`-th GPU of this machine, measured in some seconds; `step` is told
-    `MEASURED` times what is measured.
+    """The profile of the `number`-th GPU of this machine, measured within seconds. Calls `step`
+    `MEASURED` times, with what is measured next.
 
-    Its name is that of the profile planning uses for this kind of GPU, so that tuned results go on
-    fitting; a kind without one is named after itself. Raises MeasureError where there is no GPU of
-    that number.
+    Its name is that of the existing profile for this kind of GPU, so that tuned results still
+    apply. A kind without a profile gives its own name. Raises MeasureError if there is no such GPU.
     """
     import jax
 
@@ -81,9 +82,9 @@ def calibrate(number: int = 0, step: Step = silent) -> Device:
 
 
 def meter(number: int = 0) -> gpu.GpuMeter:
-    """The meter of the `number`-th GPU; its profile has the limits that the driver states.
+    """The meter of the `number`-th GPU; its profile has the limits that the driver reports.
 
-    Raises MeasureError where there is no GPU of that number.
+    Raises MeasureError if there is no such GPU.
     """
     known = _base()
     base = known or devices.device(NEAREST)
@@ -105,7 +106,7 @@ def to_json(profile: Device) -> str:
 
 
 def _base() -> Device | None:
-    """The profile there is for this kind of GPU."""
+    """The existing profile for this kind of GPU."""
     try:
         return builders.profile(Options(backend="auto"))
     except OptionError:
@@ -128,11 +129,11 @@ class _Calibration:
         barrier = self.barrier_us(1)
         more = (self.barrier_us(_LOADED) - barrier) / (_LOADED - 1)
         rates: dict[str, Any] = {name: self.rate(name, rate) for name, rate in RATES.items()}
-        kept = "those of the profile there was" if self.known else f"the {NEAREST}'s"
+        origin = "those of the profile there was" if self.known else f"the {NEAREST}'s"
         measured = (
             f"fusionstitch calibrate on one {meter.name}, {datetime.date.today().isoformat()}, "
             f"{versions()}. Limits are the driver's; the tensor rate, what loops and "
-            f"counters cost, instructions, registers, prices and XLA's kernels are {kept}."
+            f"counters cost, instructions, registers, prices and XLA's kernels are {origin}."
         )
         return dataclasses.replace(
             profile,
@@ -161,17 +162,17 @@ class _Calibration:
                 if 3 * size > free:
                     continue
                 us = self.copy_us(size)
-                # a curve rises: what is below the last point is noise
+                # a curve rises: lower values are noise
                 points.append((2 * size, round(max(us, points[-1][1] if points else us), 3)))
             return tuple(points)
 
     def copy_us(self, size: int) -> float:
-        """A copy by a kernel; beyond L2 by the driver, where that is faster."""
+        """Microseconds of a copy by a kernel; beyond L2 by the driver, if that is faster."""
         import cupy
 
         runtime = cupy.cuda.runtime
         source, target = cupy.zeros(size, cupy.uint8), cupy.zeros(size, cupy.uint8)
-        cupy.cuda.Device().synchronize()  # both are filled on another stream
+        cupy.cuda.Device().synchronize()  # both were filled on another stream
 
         to, origin, kind = target.data.ptr, source.data.ptr, runtime.memcpyDeviceToDevice
 
@@ -188,7 +189,7 @@ class _Calibration:
         return us
 
     def l2_rate(self) -> float:
-        """Bytes per second, reads and writes, of a copy whose both sides stay in L2."""
+        """Bytes per second, reads and writes, of a copy whose source and destination stay in L2."""
         import cupy
 
         self.step("a copy in L2")
@@ -201,7 +202,7 @@ class _Calibration:
         return 2 * size / (us - self.meter.launch_us) * 1e6
 
     def barrier_us(self, blocks: int) -> float:
-        """A grid barrier with `blocks` blocks per multiprocessor."""
+        """Microseconds of a grid barrier with `blocks` blocks per multiprocessor."""
         self.step(f"grid barriers, {blocks} blocks on a multiprocessor")
         few, many = 10, 110
         grid = self.profile.sm_count * blocks
@@ -209,7 +210,8 @@ class _Calibration:
         return (times[1] - times[0]) / (many - few)
 
     def bandwidth_threads(self, dram: float) -> float:
-        """T of the share 1 - exp(-t / T) of DRAM's rate that t threads per multiprocessor draw."""
+        """T such that t threads per multiprocessor draw the share 1 - exp(-t / T) of DRAM's
+        rate."""
         import cupy
 
         self.step("copies by few threads")
@@ -229,7 +231,7 @@ class _Calibration:
         return statistics.median(found)
 
     def host_launch_us(self) -> float:
-        """A kernel that the host launches by itself, one after the other."""
+        """Microseconds of a kernel launched by the host, one after another."""
         self.step("launches by the host")
         return self.launched(
             probes.empty(1), [], lambda launch: replay.stream_us(launch, 200, _ROUNDS)
@@ -264,10 +266,10 @@ class _Calibration:
         with cupy.cuda.Device(self.meter.ordinal):
             launch, module = replay.launcher(artifact, [pointers])
             us = time(launch)
-            del module  # it had to outlive the launches
+            del module  # it must outlive the launches
         return us
 
 
 def _rounded(rate: float) -> float:
-    """Three digits: more were noise."""
+    """Three significant digits; more would be noise."""
     return float(f"{rate:.3g}")

@@ -1,5 +1,5 @@
-"""JAX as it is by default, for what we compile and run while the user compiles: a program's debug
-switches, guards and logs are about the program."""
+"""JAX's default configuration, for our compiles and runs while the user compiles. A user's debug
+switches, guards and logs are meant for the user's program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def defaults(device: object) -> Iterator[None]:
-    """JAX's switches in this thread, on `device`. x64 is on, since types are those of modules."""
+    """JAX's default configuration in this thread, on `device`. x64 is enabled, since types are
+    those of modules."""
     import jax
 
     with contextlib.ExitStack() as stack:

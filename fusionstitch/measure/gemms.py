@@ -1,7 +1,7 @@
-"""`fusionstitch calibrate --gemms`: dots whose times as XLA runs them are worth a table.
+"""`fusionstitch calibrate --gemms`: the dots whose times under XLA go into a table.
 
 XLA picks a library routine or a Triton kernel for each dot by trying them, splits some along the
-contraction, and adds the kernel that joins the parts: none of which follows from rates.
+contracted dim, and adds a kernel that joins the parts. Rates do not predict any of this.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.measure.xla_programs import Program
 
-#: Which operands lie with the contracted dim where a row-major product does not want it.
+#: Layouts: which operands are stored transposed, with the contracted dim in the other position.
 LAYOUTS = ("nn", "nt", "tn")
 DTYPES = ("f32", "bf16")
-#: Extents of the grid; a dot and its transpose take the same, so m <= n.
+#: Extents of the grid; a dot and its transpose take the same time, so m <= n.
 EXTENTS = (16, 64, 256, 1024)
 #: Batched products: (batch, m, n, k).
 BATCHED = ((8, 32, 32, 16), (64, 32, 32, 64), (64, 128, 128, 64), (512, 128, 128, 16))
-#: Rows by a small matrix, and small matrices by each other, in great numbers: (batch, m, n, k).
+#: Many rows times a small matrix, and many products of small matrices: (batch, m, n, k).
 MANY = (
     *((1, 1 << 20, 3, 3), (1, 1 << 20, 4, 4), (1, 1 << 18, 16, 16), (1, 1 << 17, 64, 64)),
     *((1, 1 << 18, 8, 64), (1, 1 << 18, 64, 8), (1, 1 << 16, 4, 256), (1, 1 << 14, 16, 1024)),
     *((1 << 17, 3, 3, 3), (1 << 17, 4, 4, 4), (1 << 15, 8, 8, 8), (1 << 13, 16, 16, 16)),
     *((1 << 12, 32, 32, 32), (1 << 10, 64, 64, 64), (1 << 14, 3, 16, 3), (1 << 14, 16, 4, 16)),
 )
-#: Small results of long contractions, as of sums over rows.
+#: Small results of long contractions, as in sums over rows.
 LONG = (
     *((1, 3, 3, 1 << 20), (1, 8, 8, 1 << 20), (1, 16, 16, 1 << 17), (1, 64, 64, 1 << 16)),
     *((1, 4, 64, 1 << 18), (1, 16, 256, 1 << 16), (1, 128, 128, 1 << 14), (1, 7, 7, 150_001)),
@@ -39,8 +39,8 @@ LONG = (
 
 @dataclass(frozen=True)
 class Gemm(Program):
-    """`batch` products [m, k] x [k, n]; layout "nt" holds the second operand as [n, k], "tn" the
-    first one as [k, m]."""
+    """`batch` products [m, k] x [k, n]; layout "nt" stores the second operand as [n, k], "tn" the
+    first as [k, m]."""
 
     dtype: str
     m: int
@@ -58,7 +58,7 @@ class Gemm(Program):
 
     @property
     def dimension_numbers(self) -> tuple[Any, Any]:
-        """As `jax.lax.dot_general` takes them."""
+        """The argument for `jax.lax.dot_general`."""
         shift = int(self.batch > 1)
         batch = tuple(range(shift))
         lhs, rhs = int(self.layout != "tn"), int(self.layout == "nt")
@@ -71,9 +71,9 @@ class Gemm(Program):
 
 
 def grid() -> Iterator[Gemm]:
-    """What is measured by default, the most telling shapes first."""
+    """The default measurements, the most informative shapes first."""
     shapes = [s for s in itertools.product(EXTENTS, repeat=3) if s[0] <= s[1]]
-    # every second extent first: what is cut short still spans the whole range
+    # every second extent first: a run that is cut short still spans the whole range
     shapes.sort(key=lambda shape: sum(EXTENTS.index(n) % 2 for n in shape))
     for (m, n, k), dtype in itertools.product(shapes, DTYPES):
         yield Gemm(dtype, m, n, k)

@@ -31,32 +31,32 @@ from fusionstitch.runtime.outcome import Failed
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Copies of XLA's program in a row, at least.
+#: The fewest copies of XLA's program in a row.
 XLA_COPIES = 12
-#: Copies of each side of a comparison: the first, and as many more as take about so long, so that
-#: little is compiled where little time is needed; of a side of many ops as few as have no more than
-#: that together, but two at least.
+#: Copies of each side of a comparison: the first, and further ones that together take about this
+#: many microseconds, so that short comparisons compile little. A side of many ops has at most this
+#: many ops in all its copies, but at least two copies.
 COPIES, ENOUGH_US, COPIED_OPS = 5, 100.0, 600
-#: The part of the free memory that measuring may take.
+#: Share of the free memory that measuring may take.
 MEMORY_SHARE = 0.25
-#: Launches of a kernel of about 2 ms before anything is measured.
+#: Launches of a 2 ms kernel before anything is measured.
 WARM_LAUNCHES = 20
-#: Bytes that the kernel copies from which the gap between kernels is taken.
+#: Bytes copied by the kernel that gives the gap between kernels.
 GAP_BYTES = 1 << 20
 
 
 class GpuMeter:
-    """Times on one JAX device, with the sets of arguments of the last pattern kept.
+    """Measures on one JAX device; the argument sets of the last pattern stay allocated.
 
     Both sides run inside CUDA graphs. Graph replay gives the period of a stitched kernel; XLA's
-    program is run several times in a row (`measure/side_by_side.py`).
+    program runs several times in a row (`measure/side_by_side.py`).
     """
 
     def __init__(self, device: Any, profile: Device):
         self.device = device
         self.profile = profile
         self.name: str = device.device_kind
-        self._kept: tuple[object, list[list[Any]]] = ((), [])
+        self._argument_sets: tuple[object, list[list[Any]]] = ((), [])
         self._lock = threading.RLock()
 
     @property
@@ -76,7 +76,7 @@ class GpuMeter:
 
     @functools.cached_property
     def gap_us(self) -> float:
-        """What a CUDA graph takes per kernel beyond the kernel's duration."""
+        """Time per kernel in a CUDA graph beyond the kernel's duration, in microseconds."""
 
         def run() -> float:
             import cupy
@@ -104,7 +104,7 @@ class GpuMeter:
             with cupy.cuda.Device(self.ordinal):
                 launch, module = replay.launcher(artifact, pointers)
                 time = replay.graph_us(launch, len(pointers), rounds, self.ordinal)
-                del module  # it had to outlive the launches
+                del module  # it must outlive the launches
             return time
 
         return self._measured(run)
@@ -139,7 +139,7 @@ class GpuMeter:
 
     def xla_us(self, module: bytes) -> float:
         def run() -> float:
-            self._kept = ((), [])  # the memory is for the program's own
+            self._argument_sets = ((), [])  # frees memory for the program
             entry = from_proto(module).entry
             results = entry.root.shape.elements or (entry.root.shape,)
             shapes = (*(p.shape for p in entry.parameters), *results)
@@ -150,10 +150,10 @@ class GpuMeter:
         return self._measured(run)
 
     def sides_us(self, pairs: Sequence[Sides]) -> list[tuple[float, float]]:
-        """(ours, XLA's) of each pair, all of them run side by side."""
+        """(ours, XLA's) microseconds of each pair, all run side by side."""
 
         def run() -> list[tuple[float, float]]:
-            self._kept = ((), [])
+            self._argument_sets = ((), [])
             programs = [
                 self._program(module, pair) for pair in pairs for module in (pair.ours, pair.theirs)
             ]
@@ -172,7 +172,7 @@ class GpuMeter:
         return dataclasses.replace(program, sets=sets)
 
     def _make_room(self, programs: Sequence[side_by_side.Program]) -> None:
-        """Raises MeasureError where the device has too little memory left."""
+        """Raises MeasureError if the device has too little free memory."""
         stats = self.device.memory_stats() or {}
         free = stats.get("bytes_limit", math.inf) - stats.get("bytes_in_use", 0)
         needed = side_by_side.memory_bytes(programs)
@@ -180,16 +180,16 @@ class GpuMeter:
             raise MeasureError(f"Measuring takes {needed} bytes of {free} that are free.")
 
     def _sets(self, read: Sequence[Shape], written: Sequence[Shape]) -> list[list[Any]]:
-        """Sets of inputs of these shapes, as many as one run's traffic asks for."""
+        """Sets of inputs of these shapes, as many as the traffic of one run requires."""
         shapes = tuple(read)
         size = sum(shape.bytes for shape in (*read, *written))
         count = buffers.sets_for(size, self.profile)
-        if self._kept[0] != (shapes, count):
-            self._kept = ((), [])  # frees the memory of the last ones first
+        if self._argument_sets[0] != (shapes, count):
+            self._argument_sets = ((), [])  # frees the previous sets first
             first = buffers.inputs([buffers.Operand(shape) for shape in shapes], self.device)
             sets = [first, *(buffers.copied(first) for _ in range(count - 1))]
-            self._kept = ((shapes, count), sets)
-        return self._kept[1]
+            self._argument_sets = ((shapes, count), sets)
+        return self._argument_sets[1]
 
     def _probed(self, kernel: Kernel, arguments: list[int]) -> tuple[float, float]:
         """(period in a CUDA graph, duration by the profiler) of a probe."""
@@ -206,11 +206,11 @@ class GpuMeter:
                 cupy.cuda.Device(self.ordinal).synchronize()
 
             events = activity.recorded(launches, self.ordinal)
-            del module  # it had to outlive the launches
+            del module  # it must outlive the launches
         return period, statistics.median([us for _, us in events] or [period])
 
     def _warm(self) -> None:
-        """Keeps the device busy until its clock has risen."""
+        """Keeps the device busy until its clock frequency has risen."""
         import cupy
 
         grid = self.profile.sm_count * 4
@@ -225,7 +225,7 @@ class GpuMeter:
             del module, result
 
     def _measured(self, run: Callable[[], T]) -> T:
-        """Runs it alone on this device; whatever goes wrong becomes a MeasureError."""
+        """Runs it alone on this device; any failure becomes a MeasureError."""
 
         def alone() -> T:
             with self._lock, defaults(self.device):
@@ -243,7 +243,7 @@ class GpuMeter:
 
 
 def meters(profile: Device) -> list[GpuMeter]:
-    """One meter per GPU of the kind JAX uses. Raises MeasureError where there is none."""
+    """One meter per GPU of the kind that JAX uses. Raises MeasureError if there is none."""
     import jax
 
     if not (found := builders.gpu()):

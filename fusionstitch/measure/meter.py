@@ -1,4 +1,4 @@
-"""What measuring is, whoever does it: a GPU, or a stub in tests."""
+"""The interface of measuring: by a GPU, or by a stub in tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusionstitch.runtime.artifact import Artifact
 
 
 def timing_key(artifact: Artifact) -> str:
-    """What a measured time belongs to: the content of the kernel, and how it is launched."""
+    """The key of a measured time: the content of the kernel, and how it is launched."""
     a = artifact
     return f"kernel-{a.key}-{a.entry}-{a.grid}x{a.block}-{a.shared_bytes}"
 
@@ -29,7 +29,7 @@ class Meter(Protocol):
     def differences(
         self, one: tuple[Kernel, Artifact], other: tuple[Kernel, Artifact]
     ) -> Sequence[float]:
-        """Relative L2 difference of two kernels' results, output by output, on equal inputs."""
+        """Relative L2 difference of two kernels' results, per output, on equal inputs."""
 
     def xla_us(self, module: bytes) -> float:
-        """One run of what XLA compiles `module` (HloModuleProto bytes) to."""
+        """One run of XLA's compile of `module` (HloModuleProto bytes)."""

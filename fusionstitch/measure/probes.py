@@ -21,13 +21,14 @@ def empty(grid: int) -> Kernel:
 
 
 def barriers(grid: int, count: int) -> Kernel:
-    """`grid` blocks that meet `count` times."""
+    """`grid` blocks that synchronize `count` times."""
     body = f"  for (int i = 0; i < {count}; ++i) fs_grid_barrier();"
     return handwritten(f"fs_probe_barriers_{count}", "", body, grid, cooperative=True)
 
 
 def sparse_copy(grid: int) -> Kernel:
-    """Copies the third argument's number of 16-byte pieces, one in flight per thread."""
+    """Copies 16-byte pieces, as many as the third argument says, with one load in flight per
+    thread."""
     body = f"""  const long long step = (long long)gridDim.x * {BLOCK};
   _Pragma("unroll 1")
   for (long long i = blockIdx.x * {BLOCK} + threadIdx.x; i < count; i += step) to[i] = from[i];"""
@@ -38,8 +39,8 @@ def sparse_copy(grid: int) -> Kernel:
 def chains(name: str, kind: str, start: str, step: str, grid: int, count: int) -> Kernel:
     """`count` times `step` on each of CHAINS values x of type `kind`, in every thread.
 
-    The float* argument is only written if a result is what it cannot be, which the compiler does
-    not know.
+    The float* argument is written only if a result has an impossible value, which the compiler
+    cannot know.
     """
     body = f"""  {kind} value[{CHAINS}];
   for (int i = 0; i < {CHAINS}; ++i) value[i] = {start};
@@ -58,14 +59,14 @@ def chains(name: str, kind: str, start: str, step: str, grid: int, count: int) -
 
 
 def clock(operands: int) -> Kernel:
-    """One thread that writes the nanoseconds of the GPU's clock; its operands only order it."""
+    """One thread that writes the GPU's clock in nanoseconds; its operands only order it."""
     parameters = "const void*, " * operands + "unsigned long long* now"
     body = '  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(*now));'
     return handwritten(f"fs_probe_clock_{operands}", parameters, body, 1, block=1)
 
 
 def gate() -> Kernel:
-    """One thread that spins for the nanoseconds that its operand holds."""
+    """One thread that spins for the nanoseconds in its operand."""
     body = """  unsigned long long start, now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
   do {
@@ -77,7 +78,8 @@ def gate() -> Kernel:
 
 
 def copy(grid: int) -> Kernel:
-    """Copies the third argument's number of 16-byte pieces, four in flight per thread."""
+    """Copies 16-byte pieces, as many as the third argument says, with four loads in flight per
+    thread."""
     body = f"""  const long long step = (long long)gridDim.x * {BLOCK};
   long long i = blockIdx.x * {BLOCK} + threadIdx.x;
   for (; i + 3 * step < count; i += 4 * step) {{
@@ -93,7 +95,7 @@ def copy(grid: int) -> Kernel:
 
 
 def build(kernels: Sequence[Kernel], device: Device) -> list[Artifact]:
-    """Their artifacts, kept as those of all kernels. Raises ToolchainError without NVRTC."""
+    """Their artifacts, cached like those of other kernels. Raises ToolchainError without NVRTC."""
     return cuda.build(kernels, device, builders.store())
 
 
@@ -106,7 +108,7 @@ def handwritten(
     shared: int = 0,
     cooperative: bool = False,
 ) -> Kernel:
-    """A kernel of that `body` in C, launched with `shared` bytes of dynamic shared memory."""
+    """A kernel with that C `body`, launched with `shared` bytes of dynamic shared memory."""
     source = (
         f'#include "fusionstitch.cuh"\n\nextern "C" __global__ void __launch_bounds__({block})\n'
         f"{name}({parameters}) {{\n{body}\n}}\n"

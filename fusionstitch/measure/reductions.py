@@ -1,8 +1,8 @@
-"""`fusionstitch calibrate --reductions`: reductions whose times as XLA runs them are worth a table.
+"""`fusionstitch calibrate --reductions`: the reductions whose times under XLA go into a table.
 
-XLA gives a reduction one kernel, which also computes what it reduces and writes what has the shape
-of that. Over leading dims a block owns 32 columns, so that narrow arrays leave most of the device
-idle; how much a block then moves follows from no rate.
+XLA gives a reduction one kernel, which also computes its operand and writes other results of the
+operand's shape. Over leading dims a block owns 32 columns, so narrow arrays leave most of the
+device idle. Rates do not predict how much a block then moves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fusionstitch.hlo.graph import Shape
 from fusionstitch.measure.xla_programs import Program
 
 DTYPES = ("f32", "bf16")
-#: (rows, columns) of what is summed.
+#: (rows, columns) of the summed array.
 EXTENTS = (
     (4096, 768),
     (1024, 768),
@@ -35,14 +35,14 @@ EXTENTS = (
     (32768, 1024),
     (100_000, 8),
 )
-#: (arrays whose product is summed, whether it is also written).
+#: (number of arrays whose product is summed, whether the product is also written).
 READS = ((1, False), (3, True), (2, False))
 
 
 @dataclass(frozen=True)
 class Reduction(Program):
-    """The sum over `axis` of the product of `reads` arrays [rows, columns]; `written`: the product
-    is a result, too."""
+    """The sum over `axis` of the product of `reads` arrays [rows, columns]; if `written`, the
+    product is a result as well."""
 
     dtype: str
     rows: int
@@ -62,7 +62,7 @@ class Reduction(Program):
 
 
 def grid() -> Iterator[Reduction]:
-    """What is measured by default, the most telling shapes first."""
+    """The default measurements, the most informative shapes first."""
     shapes = itertools.product(EXTENTS, READS, DTYPES, (0, 1))
     for (rows, columns), (reads, written), dtype, axis in shapes:
         yield Reduction(dtype, rows, columns, axis, reads, written)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fusionstitch.runtime.artifact import Artifact
 
-#: One replay should take this long, so that what it costs to start one does not count.
+#: Microseconds that one replay should take, so that the cost of starting it is negligible.
 REPLAY_US = 400.0
 MOST_LAUNCHES = 256
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -22,7 +22,7 @@ Launch = Callable[[int], None]
 def launcher(artifact: Artifact, arguments: Sequence[Sequence[int]]) -> tuple[Launch, Any]:
     """(launch, module): `launch(i)` launches the kernel with the i-th set of pointers, round robin.
 
-    The module must outlive the launches. Call it with the kernel's device as the current one.
+    The module must outlive the launches. Call this with the kernel's device as the current one.
     """
     import cupy
 
@@ -47,16 +47,16 @@ def launcher(artifact: Artifact, arguments: Sequence[Sequence[int]]) -> tuple[La
 
 
 def graph_us(launch: Launch, cycle: int, rounds: int, ordinal: int = 0) -> float:
-    """Median microseconds per launch in a CUDA graph of many, over `rounds` replays.
+    """Median microseconds per launch in a CUDA graph of many launches, over `rounds` replays.
 
-    `cycle` launches go through all sets of arguments; a graph holds whole cycles.
+    `cycle` launches use every set of arguments once; a graph contains whole cycles.
     """
     import cupy
 
     with cupy.cuda.Device(ordinal):
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
-            launch(0)  # loads the kernel, which cannot be done while capturing
+            launch(0)  # loads the kernel, which is not allowed during capture
             stream.synchronize()
             count = max(cycle, 4)
             graph = _captured(stream, launch, count)
@@ -69,7 +69,7 @@ def graph_us(launch: Launch, cycle: int, rounds: int, ordinal: int = 0) -> float
 
 
 def stream_us(launch: Launch, count: int, rounds: int, ordinal: int = 0) -> float:
-    """Median microseconds per launch of `count` that the host launches one after the other."""
+    """Median microseconds per launch of `count` launches by the host, one after another."""
     import cupy
 
     with cupy.cuda.Device(ordinal):
@@ -106,7 +106,7 @@ def _timed(stream: Any, work: Callable[[], Any], rounds: int) -> float:
     times = []
     for _ in range(rounds):
         start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        work()  # while it runs, the host gets ahead of the device
+        work()  # lets the host get ahead of the device
         start.record(stream)
         work()
         end.record(stream)

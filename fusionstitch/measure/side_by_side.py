@@ -1,8 +1,8 @@
 """Small programs timed in one run of one executable, as XLA runs them inside a program.
 
 All of them are compiled as one module, each several times in a row, with a kernel between them that
-reads the GPU's clock. XLA records what it can of that in CUDA graphs, as it does for the user's own
-programs; no profiler session is needed.
+reads the GPU's clock. XLA records CUDA graphs where it can, as it does for the user's programs. No
+profiler session is needed.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from fusionstitch.errors import MeasureError
 from fusionstitch.execution.original import plain_jit
 from fusionstitch.hlo.exporter import Preparation, Replacement, export
 from fusionstitch.hlo.importer import from_proto
-from fusionstitch.measure import buffers, places, probes
+from fusionstitch.measure import buffers, index_bounds, probes
 from fusionstitch.measure.buffers import Operand
 from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config
 from fusionstitch.runtime.portable import as_function
 
-#: Runs of the executable: the first ones record graphs and warm what is to be warm.
+#: Warm-up runs of the executable, in which XLA records graphs and caches fill.
 WARM_RUNS = 5
 RUNS = 15
-#: A run that takes so many times the least of all shares the GPU with somebody.
+#: If the median run takes this many times the shortest, the GPU is shared with other work.
 BUSY = 1.5
-#: Readings with nothing between them.
+#: Clock readings with nothing in between.
 CLOCKS = 8
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Two programs that do the same: HloModuleProto bytes of both, with equal parameters and
-    results. The parameters `cold` are out of L2 when they are read, integers in them are `below`
-    numbers (see `places`); XLA's has so many `ops` and is modelled to take `about_us`."""
+    """Two programs that do the same work: HloModuleProto bytes of both, with equal parameters and
+    results. The parameters `cold` are not in L2 when they are read. Integers have the bounds
+    `below` (see `index_bounds`). XLA's program has `ops` ops and a modelled time of `about_us`."""
 
     theirs: bytes
     ours: bytes
@@ -51,11 +51,11 @@ class Sides:
 
 @dataclass(frozen=True)
 class Program:
-    """HloModuleProto bytes, `copies` of which are run in a row.
+    """HloModuleProto bytes, of which `copies` copies run in a row.
 
-    The operands `cold` (None: all) come in `sets` sets that take turns; the others, and all with
-    one set, are in L2 from the second copy on, as far as they fit. Integers in them are `below`
-    these numbers, by default what the module itself indexes.
+    The operands `cold` (None: all) come in `sets` sets, used in rotation. The other operands, and
+    all of them with one set, are in L2 from the second copy on, as far as they fit. Integers have
+    the bounds `below`, by default from what the module itself indexes.
     """
 
     name: str
@@ -69,28 +69,31 @@ class Program:
     def result_bytes(self) -> int:
         return from_proto(self.module).entry.root.shape.bytes
 
-    def turns(self, number: int) -> int:
-        """In how many sets an operand comes."""
+    def set_count(self, number: int) -> int:
+        """The number of sets of an operand."""
         return self.sets if self.cold is None or number in self.cold else 1
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         entry = from_proto(self.module).entry
-        below = places.below(entry) if self.below is None else self.below
+        below = index_bounds.below(entry) if self.below is None else self.below
         shapes = (parameter.shape for parameter in entry.parameters)
         return tuple(Operand(shape, least) for shape, least in zip(shapes, below, strict=True))
 
 
 def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[float]:
-    """Microseconds of one copy of each program: of each copy but the first, which warms what is to
-    be warm, the least of several runs, of these the median, less what the clock takes. Raises
-    MeasureError where kernels cannot be launched, and where the GPU had other work meanwhile."""
+    """Microseconds of one copy of each program, without the time of the clock kernel.
+
+    The first copy only warms caches. For each other copy the minimum over several runs counts, and
+    the result is the median over copies. Raises MeasureError if kernels cannot be launched, or if
+    the GPU had other work meanwhile.
+    """
     import jax
 
     if not (ready := cuda.register_launcher(builders.store())):
         raise MeasureError(f"The GPU's clock cannot be read: {ready.reason}")
     with jax.enable_x64(True):
-        found = _Places(programs)
+        found = _ParameterSets(programs)
         arrays = buffers.inputs(found.operands, device)
         run = functools.partial(_all, programs, found, Clocks(profile))
         compiled = plain_jit()(run).lower(np.uint64(0), *arrays).compile()
@@ -98,7 +101,7 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
             np.asarray(compiled(np.uint64(0), *arrays)).astype(np.int64)
             for _ in range(WARM_RUNS + RUNS)
         ]
-    # of each copy in each run
+    # per run and copy
     passed = np.diff(np.stack(read[WARM_RUNS:]), axis=1) / 1e3
     whole = passed.sum(axis=1)
     if np.median(whole) > BUSY * whole.min():
@@ -112,13 +115,13 @@ def times_us(programs: Sequence[Program], device: Any, profile: Device) -> list[
 
 
 def memory_bytes(programs: Sequence[Program]) -> int:
-    """What `times_us` takes of the device's memory: all operands at once, the results of one copy
-    and what it computes on the way, for which as much is reckoned again."""
-    operands = sum(operand.shape.bytes for operand in _Places(programs).operands)
+    """The device memory that `times_us` needs: all operands, and the results of one copy, counted
+    twice to allow for its temporaries."""
+    operands = sum(operand.shape.bytes for operand in _ParameterSets(programs).operands)
     return operands + 2 * max(program.result_bytes for program in programs)
 
 
-class _Places:
+class _ParameterSets:
     """Which of the module's parameters each copy of each program reads; equal operands share
     them."""
 
@@ -127,7 +130,7 @@ class _Places:
         for program in programs:
             needed: dict[Operand, int] = {}
             for number, operand in enumerate(program.operands):
-                needed[operand] = needed.get(operand, 0) + program.turns(number)
+                needed[operand] = needed.get(operand, 0) + program.set_count(number)
             for operand, count in needed.items():
                 counts[operand] = max(counts.get(operand, 0), count)
         self._first: dict[Operand, int] = {}
@@ -140,15 +143,15 @@ class _Places:
         used: dict[Operand, int] = {}
         for number, operand in enumerate(program.operands):
             before = used.get(operand, 0)
-            turns = program.turns(number)
-            used[operand] = before + turns
-            yield self._first[operand] + before + copy % turns
+            set_count = program.set_count(number)
+            used[operand] = before + set_count
+            yield self._first[operand] + before + copy % set_count
 
 
 def _all(
-    programs: Sequence[Program], found: _Places, clocks: Clocks, start: Any, *arrays: Any
+    programs: Sequence[Program], found: _ParameterSets, clocks: Clocks, start: Any, *arrays: Any
 ) -> Any:
-    """What the clock shows: `CLOCKS` + 1 times with nothing between, then after each copy of each
+    """Clock readings: `CLOCKS` + 1 with nothing in between, then one after each copy of each
     program."""
     import jax
     import jax.numpy as jnp
@@ -159,21 +162,21 @@ def _all(
     for program in programs:
         function = once_traced(program.module, program.name)
         for copy in range(program.copies):
-            given = [arrays[place] for place in found.of(program, copy)]
-            # no copy begins before the clock after the last one has been read
+            given = [arrays[parameter] for parameter in found.of(program, copy)]
+            # no copy begins before the clock reading after the previous one
             given, now = jax.lax.optimization_barrier((given, shown[-1]))
-            # a program of one result gives no tuple
+            # a program with one result does not return a tuple
             shown.append(clocks(now, *jax.tree.leaves(function(*given))))
     return jnp.stack(shown)
 
 
 def once_traced(module: bytes, name: str) -> Callable[..., Any]:
-    """A function of the module's parameters, whose copies in a program JAX traces but once."""
+    """A function of the module's parameters that JAX traces only once for all copies."""
     return plain_jit()(as_function(module, name), keep_unused=True)
 
 
 class Clocks:
-    """The GPU's clock in nanoseconds, after an earlier reading and whatever arrays."""
+    """The GPU's clock in nanoseconds, read after an earlier reading and after any given arrays."""
 
     def __init__(self, profile: Device):
         self.profile = profile
@@ -191,10 +194,10 @@ def _clock(profile: Device, values: Sequence[Any]) -> bytes:
     import jax
 
     given = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values]
-    # the sum stands where the call goes
+    # the call will replace the sum
     lowered = plain_jit()(lambda earlier, *_: earlier + earlier, keep_unused=True).lower(*given)
     module = from_proto(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
-    # few kernels do for any number of arrays: one is given again, up to a power of two
+    # few kernels suffice for any number of arrays: one array is repeated, up to a power of two
     operands = 1 << (len(given) - 1).bit_length()
     [artifact] = probes.build([probes.clock(operands)], profile)
     graph = module.entry

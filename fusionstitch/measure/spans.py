@@ -1,6 +1,6 @@
-"""The span of calls on a device: what the GPU's clock shows before and after them.
+"""The span of calls on a device: the difference between clock readings before and after them.
 
-A program's kernels, gaps and copies all count, and the host's work between calls does not: a kernel
+It includes a program's kernels, gaps and copies, but not the host's work between calls: a kernel
 that spins for a while holds the stream until all calls are enqueued.
 """
 
@@ -26,24 +26,24 @@ from fusionstitch.runtime import cuda
 from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET, loading_config
 from fusionstitch.runtime.portable import as_function
 
-#: Calls between two readings, at most: XLA lets no more than twice as many be under way.
+#: The most calls between two readings: XLA allows at most twice as many in flight.
 MOST_CALLS = 16
-#: How long the stream is held, in nanoseconds: so many times what enqueuing took the last time, and
-#: some more, but no longer than that. A program that waits for the device itself ends up there.
+#: How long the stream is held: this many times the last enqueuing time, plus some nanoseconds, up
+#: to a limit. Programs that wait for the device themselves reach that limit.
 _SLACK, _MORE_NS, _LONGEST_NS = 1.5, 30_000, 20_000_000
 
 
 class Spans:
-    """Reads the clock of one device, around calls on the stream that XLA runs programs on.
+    """Reads the clock of one device, around calls on XLA's stream.
 
-    Raises MeasureError where kernels cannot be launched there.
+    Raises MeasureError if kernels cannot be launched there.
     """
 
     def __init__(self, device: Any, profile: Device):
         if not (ready := cuda.register_launcher(builders.store())):
             raise MeasureError(f"The GPU's clock cannot be read: {ready.reason}")
         self.device = device
-        #: how long the stream is to be held for each call
+        #: nanoseconds to hold the stream for each call
         self._ahead_ns = 100_000.0
         self._clock = _program(probes.clock(1), device, profile)
         self._gate = _program(probes.gate(), device, profile)
@@ -51,7 +51,7 @@ class Spans:
             self._nothing = self._array(0)
 
     def us(self, calls: Sequence[Callable[[], Any]]) -> float:
-        """Microseconds of the device per call, of up to `MOST_CALLS` that are made in order."""
+        """Microseconds on the device per call, for up to `MOST_CALLS` calls made in order."""
         if not 0 < len(calls) <= MOST_CALLS:
             raise ValueError(f"A span is of 1 to {MOST_CALLS} calls, not {len(calls)}.")
         with defaults(self.device):
@@ -75,13 +75,13 @@ class Spans:
 
 @functools.cache
 def spans(profile: Device, device: Any) -> Spans:
-    """Those of a device, made once. Raises MeasureError as `Spans` does."""
+    """The spans of a device, made once. Raises MeasureError as `Spans` does."""
     return Spans(device, profile)
 
 
 def span_us(run: Callable[[], Any], runs: int) -> float:
-    """Microseconds of the default GPU per call of `run`, which enqueues a program; the mean of
-    `runs` calls. Raises MeasureError where there is no GPU that kernels can be launched on."""
+    """Microseconds on the default GPU per call of `run`, which enqueues a program: the mean of
+    `runs` calls. Raises MeasureError if there is no GPU that kernels can be launched on."""
     import jax
 
     from fusionstitch.options import Options
@@ -95,12 +95,12 @@ def _nanoseconds(reading: Any) -> int:
 
 
 def _program(kernel: Kernel, device: Any, profile: Device) -> Callable[..., Any]:
-    """A probe of one parameter and one result, u32[2] both, as an executable of its own."""
+    """A probe with one parameter and one result, both u32[2], as a separate executable."""
     import jax
 
     with defaults(device):
         spec = jax.ShapeDtypeStruct((2,), np.uint32)
-        lowered = plain_jit()(lambda x: x + x).lower(spec)  # the call takes the sum's position
+        lowered = plain_jit()(lambda x: x + x).lower(spec)  # the call will replace the sum
         module = from_proto(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
         graph = module.entry
         [artifact] = probes.build([kernel], profile)
@@ -116,6 +116,6 @@ def _program(kernel: Kernel, device: Any, profile: Device) -> Callable[..., Any]
         load = Preparation("load", LOAD_TARGET, loading_config([artifact]))
         function = as_function(export(module, [call], load), kernel.name)
         there = jax.sharding.SingleDeviceSharding(device)
-        placed = jax.ShapeDtypeStruct((2,), np.uint32, sharding=there)
-        compiled: Callable[..., Any] = plain_jit()(function).lower(placed).compile()
+        shape = jax.ShapeDtypeStruct((2,), np.uint32, sharding=there)
+        compiled: Callable[..., Any] = plain_jit()(function).lower(shape).compile()
         return compiled

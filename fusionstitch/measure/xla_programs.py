@@ -1,7 +1,7 @@
-"""What XLA's own kernels of small programs take on the present GPU, as a table.
+"""Times of XLA's own kernels for small programs on the present GPU, as a table.
 
-Each is a program of its own, run with its operands in L2; a probe kernel between them tells apart
-what the profiler saw.
+Each program runs separately, with its operands in L2. A probe kernel between programs separates
+what the profiler recorded.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 #: Runs of each program under the profiler.
 RUNS = 16
-#: Programs that XLA compiles side by side.
+#: Programs compiled in parallel.
 WORKERS = 12
-#: What JAX calls the element types of the tables.
+#: JAX's names of the tables' element types.
 NAMES = {"f32": "float32", "bf16": "bfloat16"}
 
 
@@ -43,17 +43,17 @@ class Program(abc.ABC):
     @property
     @abc.abstractmethod
     def operands(self) -> tuple[Shape, ...]:
-        """What it takes."""
+        """The shapes of its operands."""
 
     @abc.abstractmethod
     def __call__(self, *operands: Any) -> Any:
-        """What it computes of JAX's arrays."""
+        """Computes it on JAX arrays."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One program as XLA runs it: its `kernels`, their durations, the sum of these, and `us` with a
-    gap each, as inside a CUDA graph."""
+    """One program as XLA runs it: its `kernels`, their durations, the sum of these, and `us`, which
+    adds a gap per kernel, as inside a CUDA graph."""
 
     program: Program
     us: float
@@ -65,9 +65,10 @@ class Timing:
 def measure(
     meter: GpuMeter, programs: Sequence[Program], seconds: float, step: Step = silent
 ) -> list[Timing]:
-    """The times of those that XLA has compiled within about `seconds`; `step` is told of each.
+    """The times of the programs that XLA has compiled within about `seconds`; calls `step` for
+    each.
 
-    Raises MeasureError where the profiler does not see what ran.
+    Raises MeasureError if the profiler does not record what ran.
     """
     deadline = time.monotonic() + seconds
 
@@ -112,7 +113,7 @@ def to_json(meter: GpuMeter, name: str, timings: Sequence[Timing]) -> str:
 
 
 def _numbers(timing: Timing) -> dict[str, Any]:
-    """The columns beside the program's own."""
+    """The columns besides the program's own."""
     return {
         "us": timing.us,
         "kernel_us": timing.kernel_us,
@@ -131,7 +132,7 @@ def _compiled(program: Program) -> Any:
 def _recorded(
     meter: GpuMeter, built: Sequence[tuple[Program, Any]]
 ) -> list[list[tuple[str, float]]]:
-    """What ran for each program in `RUNS` runs, in order."""
+    """The kernels of each program in `RUNS` runs, in order."""
     import jax
 
     arguments = [
@@ -166,7 +167,7 @@ def _recorded(
 def _marked(
     meter: GpuMeter, name: str, calls: Callable[[Callable[[], None]], None]
 ) -> list[tuple[str, float]]:
-    """What the profiler saw of `calls`, which is given a function that launches `name`."""
+    """What the profiler recorded of `calls`, which gets a function that launches `name`."""
     import cupy
 
     [artifact] = probes.build([probes.empty(1)], meter.profile)
@@ -179,5 +180,5 @@ def _marked(
 
         mark()
         events = activity.recorded(lambda: calls(mark), meter.ordinal)
-        del module  # it had to outlive the launches
+        del module  # it must outlive the launches
     return events

@@ -25,14 +25,14 @@ from fusionstitch.patterns.pattern import (
 from fusionstitch.patterns.substitution import substitution
 from fusionstitch.patterns.windows import unit_windows, windows
 
-#: Share of `max_patterns` that exploratory fusion, a supplement, may fill.
+#: Exploratory fusion, a supplement, may fill one part in this many of `max_patterns`.
 EXPLORATORY_SHARE = 8
 POINTER_BYTES = 8
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """`patterns` in the generators' order; `refused` holds (bitset, rule, verdict)."""
+    """`patterns` in the generators' order; `refused` has (bitset, rule, verdict)."""
 
     patterns: tuple[Pattern, ...]
     refused: tuple[tuple[int, str, Verdict], ...]
@@ -41,14 +41,14 @@ class Candidates:
 def candidates(
     graph: Graph, fusible: int, units: Sequence[int], device: Device, options: Options
 ) -> Candidates:
-    """Candidates among the ops `fusible`. `units` are pieces of work that run on their own
-    otherwise (XLA's kernels): packing joins them. At most `options.max_patterns` are kept."""
+    """Candidates among the ops `fusible`. `units` are pieces of work that otherwise run on their
+    own (XLA's kernels); packing joins them. There are at most `options.max_patterns`."""
     inside = [piece for unit in units for piece in _pieces(graph, unit, fusible)]
     pointers = device.parameter_bytes // POINTER_BYTES
     sources: list[Iterator[tuple[int, str]]] = [substitution(graph, fusible)]
     if options.packing:
         sources.append(packing(graph, inside, pointers, options.max_pattern_ops))
-    # cheap ops may be in several units, of which only one could be chosen then
+    # cheap ops may be in several units, of which only one could then be chosen
     several, own = overlap(inside), owned(inside)
     sources.append(
         (bits, "unit")
@@ -63,12 +63,12 @@ def candidates(
 
 
 def _pieces(graph: Graph, unit: int, fusible: int) -> list[int]:
-    """What is fusible of a unit: before and after each of the ops that are not."""
+    """The fusible parts of a unit, before and after each op that is not fusible."""
     pieces = [unit & fusible]
     for i in ids(unit & ~fusible):
         above = graph.reach[i]
         parts = (part for piece in pieces for part in (piece & above, piece & ~above))
-        pieces = [part for part in parts if part]  # at most as many as ops, whatever is not
+        pieces = [part for part in parts if part]  # at most as many as ops
     return pieces
 
 
@@ -80,7 +80,7 @@ def collect(
     options: Options,
     seen: frozenset[int] = frozenset(),
 ) -> Candidates:
-    """The legal ones among `found`, each once, those in `seen` left out."""
+    """The legal sets among `found`, each once, without those in `seen`."""
     known, offered = set(seen), set[int]()
     patterns: list[Pattern] = []
     refused = []
@@ -104,8 +104,8 @@ def collect(
 
 
 def close(graph: Graph, bits: int, fusible: int) -> int:
-    """`bits` with the ops it reads that the simplifier made, which have no instruction in the
-    module and must be computed inside, and all parts of values that are reduced together."""
+    """`bits` with the ops it reads that the simplifier made, and with all parts of values that are
+    reduced together. The former have no instruction in the module and must be computed inside."""
     fusible |= bits
     while True:
         more = 0
@@ -121,8 +121,9 @@ def close(graph: Graph, bits: int, fusible: int) -> int:
 
 
 def _without_shared_spreads(graph: Graph, bits: int) -> int:
-    """`bits` less what spreads a smaller value for readers outside, too: every reader does that for
-    itself, so nothing waits for the pattern there, and another pattern may do the same."""
+    """`bits` without ops that spread a smaller value for readers outside as well. Every reader
+    repeats them, so nothing waits for the pattern because of them, and other patterns may contain
+    them too."""
     readers = users(graph)
     shared = 0
     for i in ids(bits & spread_bits(graph)):
@@ -132,7 +133,7 @@ def _without_shared_spreads(graph: Graph, bits: int) -> int:
 
 
 def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
-    """Whether `bits` may be a pattern, whatever code generation says."""
+    """Whether `bits` may be a pattern, before code generation is asked."""
     if bits.bit_count() > options.max_pattern_ops:
         return forbid(
             "It has more ops than max_pattern_ops allows.",
@@ -174,7 +175,8 @@ def legal(graph: Graph, bits: int, device: Device, options: Options) -> Verdict:
 
 
 def _only_for_a_scatter(graph: Graph, bits: int, written: int) -> bool:
-    """Whether one scatter outside reads all that `bits` write, and its loop can compute it."""
+    """Whether a single scatter outside reads everything that `bits` write, and its loop can compute
+    it."""
     readers, found = users(graph), 0
     for i in ids(written):
         found |= readers[i]

@@ -1,5 +1,5 @@
 """Equal patterns get equal orders and equal keys, so that each structure is scored, generated and
-compiled once, wherever it stands in the graph."""
+compiled once, wherever it is in the graph."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fusionstitch.hlo.literals import content
 
 @dataclass(frozen=True)
 class Order:
-    """The ops of a pattern (topological), its inputs and its outputs in an order that follows from
-    its structure, not from where it stands."""
+    """The ops of a pattern (topological), its inputs and its outputs in an order that depends only
+    on its structure, not on its position in the graph."""
 
     ops: tuple[Op, ...]
     inputs: tuple[Op, ...]
@@ -26,8 +26,9 @@ class Order:
 
 
 def canonical_order(graph: Graph, ops: Sequence[Op], outputs: Sequence[Op]) -> Order:
-    """Depth first from the outputs, operands left to right. Outputs go by a hash of what computes
-    them; equal hashes (parallel copies of one computation) by their place in the graph."""
+    """Depth first from the outputs, operands left to right. Outputs are ordered by a hash of what
+    computes them. Equal hashes (parallel copies of one computation) are ordered by position in the
+    graph."""
     inside = {op.id: op for op in ops}
     digest = _digests(graph, ops)
     ranked = sorted(outputs, key=lambda op: (digest[op.id], op.id))
@@ -50,8 +51,9 @@ def canonical_order(graph: Graph, ops: Sequence[Op], outputs: Sequence[Op]) -> O
 
 
 def order_key(graph: Graph, order: Order) -> str:
-    """A hash of opcodes, shapes, attributes, wiring, and which ops are outputs; no names, source
-    lines or ids. Equal keys mean: the same kernel, its operands and results in the same order."""
+    """A hash of opcodes, shapes, attributes, connections, and which ops are outputs, without names,
+    source lines or ids. Equal keys mean the same kernel, with operands and results in the same
+    order."""
     texts = _texts(graph)
     number = {op.id: f"i{k}" for k, op in enumerate(order.inputs)}
     lines = [texts[op.id].shape for op in order.inputs]
@@ -63,7 +65,7 @@ def order_key(graph: Graph, order: Order) -> str:
 
 
 def _digests(graph: Graph, ops: Sequence[Op]) -> Mapping[int, str]:
-    """Per op a hash of the expression tree above it, inputs known by their shape only."""
+    """Per op, a hash of its expression tree, in which inputs count by shape only."""
     texts, digests = _texts(graph), dict[int, str]()
     for op in ops:
         known = [digests.get(o.id) or texts[o.id].shape for o in op.operands]
@@ -74,7 +76,7 @@ def _digests(graph: Graph, ops: Sequence[Op]) -> Mapping[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """What an op says of itself, whatever its operands are called."""
+    """The text of an op, independent of the names of its operands."""
 
     opcode: str
     shape: str

@@ -11,14 +11,14 @@ from fusionstitch.patterns.convex import predecessors
 
 @dataclass(frozen=True)
 class Contracted:
-    """`needs[n]`: the nodes that node n depends on. Nodes 0..units-1 are the sets in the order
-    given, node units + i is the op with id i."""
+    """`needs[n]` are the nodes that node n depends on. Nodes 0..units-1 are the sets in the given
+    order; node units + i is the op with id i."""
 
     units: int
     needs: dict[int, set[int]]
 
     def order(self) -> list[int]:
-        """Nodes, each after what it depends on; those on or after a cycle are left out."""
+        """The nodes in dependence order, without those on or after a cycle."""
         missing = {n: len(before) for n, before in self.needs.items()}
         users: dict[int, list[int]] = {n: [] for n in self.needs}
         for n, before in self.needs.items():
@@ -36,7 +36,8 @@ class Contracted:
         return order
 
     def depths(self) -> dict[int, int]:
-        """Per unit that is on no cycle, the units on the longest chain before it."""
+        """For each unit that is not on a cycle, the length of the longest chain of units before
+        it."""
         depth: dict[int, int] = {}
         for n in self.order():
             before = self.needs[n]
@@ -45,8 +46,8 @@ class Contracted:
 
 
 def contract(graph: Graph, units: Sequence[int]) -> Contracted:
-    """Contracts the bitsets `units`. An op in several of them is computed by each: who reads it
-    besides waits for the first."""
+    """Contracts the bitsets `units`. An op in several of them is computed by each; other readers of
+    it wait for the first."""
     k = len(units)
     node = {op.id: k + op.id for op in graph}
     for number in reversed(range(k)):
@@ -67,7 +68,7 @@ def contract(graph: Graph, units: Sequence[int]) -> Contracted:
 
 
 def overlap(units: Sequence[int]) -> int:
-    """The ops that more than one of `units` holds."""
+    """The ops in more than one of `units`."""
     seen = several = 0
     for bits in units:
         several |= seen & bits
@@ -76,7 +77,7 @@ def overlap(units: Sequence[int]) -> int:
 
 
 def union(sets: Iterable[int]) -> int:
-    """The ops that any of `sets` holds."""
+    """The ops in any of `sets`."""
     found = 0
     for bits in sets:
         found |= bits
@@ -84,7 +85,7 @@ def union(sets: Iterable[int]) -> int:
 
 
 def owned(units: Sequence[int]) -> list[int]:
-    """What each of `units` holds and none before it."""
+    """For each of `units`, the ops that no earlier one contains."""
     seen, found = 0, []
     for bits in units:
         found.append(bits & ~seen)

@@ -49,16 +49,16 @@ def users(graph: Graph) -> tuple[int, ...]:
 
 
 def ancestors(graph: Graph, bits: int) -> int:
-    """All ops that `bits` depend on, themselves included."""
+    """All ops that `bits` depend on, including `bits`."""
     reach, found = graph.reach, 0
     while bits & ~found:
-        # the last op not yet covered covers most of the others: few steps instead of one per op
+        # the last uncovered op covers most of the others: a few steps instead of one per op
         found |= reach[(bits & ~found).bit_length() - 1]
     return found
 
 
 def borders(graph: Graph, bits: int) -> int:
-    """The direct predecessors of `bits` outside it."""
+    """The direct predecessors of `bits` outside of it."""
     before, found = predecessors(graph), 0
     for i in ids(bits):
         found |= before[i]
@@ -66,7 +66,7 @@ def borders(graph: Graph, bits: int) -> int:
 
 
 def escaping(graph: Graph, bits: int) -> int:
-    """The members of `bits` that are read outside it or are the graph's result."""
+    """The members of `bits` that are read outside or are the graph's result."""
     readers, root, found = users(graph), graph.root.id, 0
     for i in ids(bits):
         if readers[i] & ~bits or i == root:
@@ -75,16 +75,16 @@ def escaping(graph: Graph, bits: int) -> int:
 
 
 def is_convex(graph: Graph, bits: int, border: int | None = None) -> bool:
-    """No path leaves `bits` and comes back. The last op of such a path outside `bits` is a direct
-    predecessor of a member, so only these (`border`, if known) are looked at."""
+    """Whether no path leaves `bits` and comes back. The last op of such a path outside `bits` is a
+    direct predecessor of a member, so only these (`border`, if known) are checked."""
     reach = graph.reach
     before = borders(graph, bits) if border is None else border
     return not any(reach[i] & bits for i in ids(before))
 
 
 def components(graph: Graph, bits: int, shared_inputs: bool = False) -> Iterator[int]:
-    """The weakly connected parts of `bits`, by their first op. With `shared_inputs`, ops that
-    read the same array (not a scalar) from outside count as connected."""
+    """The weakly connected parts of `bits`, by their first op. With `shared_inputs`, ops that read
+    the same outside array (not a scalar) count as connected."""
     readers, read = users(graph), operands(graph)
     outside = arrays(graph) & ~bits if shared_inputs else 0
     rest = bits

@@ -8,15 +8,15 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.patterns.convex import is_convex
 
-#: Ops with more operands are left out (paper 4.2.2): all subsets of operands would be explored.
+#: Ops with more operands are excluded (paper 4.2.2): all subsets of operands would be explored.
 MAX_OPERANDS = 10
-#: Patterns grown from one op, and ops of such a pattern.
+#: The most patterns grown from one op, and the most ops of such a pattern.
 MAX_PER_SEED = 32
 MAX_OPS = 48
 
 
 def explorable(graph: Graph, fusible: int, device: Device) -> int:
-    """The ops Algorithm 2 takes: few operands, and a large tensor among operands and result."""
+    """The ops for Algorithm 2: few operands, and a large tensor among operands and result."""
     bits = 0
     for i in ids(fusible):
         op = graph.ops[i]
@@ -29,10 +29,10 @@ def explorable(graph: Graph, fusible: int, device: Device) -> int:
 def exploratory(
     graph: Graph, fusible: int, device: Device, max_patterns: int
 ) -> Iterator[tuple[int, str]]:
-    """Patterns as (bitset, rule), every one connected and convex.
+    """Patterns as (bitset, rule), each connected and convex.
 
-    Depth first from every op in topological order, producers before consumers, each set of ops
-    visited once. It ends at `max_patterns` in all and `MAX_PER_SEED` from one seed.
+    Depth first from every op in topological order, producers before consumers, visiting each set of
+    ops once. Ends at `max_patterns` in all and `MAX_PER_SEED` from one seed.
     """
     allowed = explorable(graph, fusible, device)
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Which ops may be members of a pattern at all, each refusal with its reason."""
+"""Which ops may be members of a pattern at all; each rejection has its reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fusionstitch.hlo.verdict import Verdict, allow, forbid
 #: Element types that generated kernels compute with and store.
 DTYPES = FLOATS | FLOATS8 | INTEGERS | {"pred"}
 
-#: Kinds that become members. Sources are free, structure and partition ops stay outside.
+#: Kinds of ops that become members. Sources are free; structure and partition ops stay outside.
 KINDS = frozenset(
     {
         *(Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.WINDOW, Kind.DOT),
@@ -33,8 +33,8 @@ KINDS = frozenset(
 )
 
 
-#: Explicit algorithms of dots that are those of kernels: exact products of operands of these types,
-#: summed up in f32, or in f64.
+#: Explicit dot algorithms that kernels implement: exact products of operands of these types, summed
+#: in f32 or f64.
 ALGORITHMS = {
     "dot_any_f8_any_f8_f32": FLOATS8,
     "dot_f16_f16_f32": frozenset({"f16"}),
@@ -46,10 +46,10 @@ ALGORITHMS = {
 
 #: Rows of a library's smallest tile, half of which is empty at so few.
 FEW_ROWS = 32
-#: Summed elements for each of the results of a row from which on a library splits the sums.
+#: From this many summed elements per result of a row, a library splits the sums.
 LONG_SUM = 4
-#: Arrays that a kernel joins at most: for every element it asks one after the other whether it is
-#: from there, where XLA copies each with threads of its own.
+#: The most arrays that a kernel concatenates. For every element it checks them one after another,
+#: where XLA copies each with separate threads.
 MOST_JOINED = 32
 
 
@@ -62,10 +62,12 @@ def gemm_flops(dot: Op) -> int:
 
 
 def is_large_gemm(op: Op, device: Device) -> bool:
-    """Whether a library kernel does this dot better (`Device.large_gemm_flops`). One with a small
-    matrix, or of few rows or columns that tensor cores are not precise enough for, leaves most of a
-    library's tile empty; a batched one that moves memory for longer than it computes, however
-    large, is done better where it need not."""
+    """Whether a library kernel does this dot better (`Device.large_gemm_flops`).
+
+    A dot with a small matrix, or with few rows or columns that tensor cores are too imprecise for,
+    leaves most of a library's tile empty. A batched dot that is bound by memory, however large, is
+    better done where it need not go through memory.
+    """
     if op.opcode != "dot" or gemm_flops(op) < device.large_gemm_flops or is_of_few_terms(op):
         return False
     if not op.attrs["lhs_batch"]:
@@ -76,8 +78,8 @@ def is_large_gemm(op: Op, device: Device) -> bool:
 
 
 def _has_few_rows(dot: Op) -> bool:
-    """Whether a dot without batch has few rows or columns, and no sums so long that a library
-    splits them."""
+    """Whether a dot without batch dims has few rows or columns, and sums short enough that a
+    library does not split them."""
     lhs, contracted = dot.operands[0], dot.attrs["lhs_contract"]
     rank = lhs.shape.rank - len(contracted)
     few, many = sorted((math.prod(dot.dims[:rank]), math.prod(dot.dims[rank:])))
@@ -146,7 +148,7 @@ def _joined(op: Op, device: Device) -> Verdict:
 
 
 def multiplied_as_asked(op: Op, device: Device) -> Verdict:
-    """Whether kernels multiply by the algorithm that a dot asks for, if it does."""
+    """Whether kernels implement the algorithm that a dot requests, if any."""
     algorithm = op.attrs.get("algorithm", "unset") if op.opcode == "dot" else "unset"
     kinds = {o.dtype for o in op.operands}
     if algorithm == "unset" or kinds <= ALGORITHMS.get(algorithm, frozenset()):
@@ -165,11 +167,12 @@ def _gemm(op: Op, device: Device) -> Verdict:
 
 
 def is_part(op: Op) -> bool:
-    """Whether `op` is one of the values that a reduction, scan or factorisation gives together."""
+    """Whether `op` is one of the results of a reduction, scan or factorization with several
+    results."""
     return op.opcode == "get-tuple-element" and op.operands[0].opcode in GIVE_PARTS
 
 
-#: Checked in this order; the first refusal is the op's verdict.
+#: Checked in this order; the first rejection is the op's verdict.
 CHECKS: tuple[Callable[[Op, Device], Verdict], ...] = (
     _left,
     _kind,
@@ -197,14 +200,14 @@ def fusible(op: Op, device: Device) -> Verdict:
 
 @dataclass(frozen=True)
 class Fusible:
-    """The fusible ops of one graph as a bitset (free ops are not in it), and the refusals."""
+    """The fusible ops of one graph as a bitset, without free ops, and the rejections."""
 
     bits: int
     refused: tuple[tuple[Op, Verdict], ...]
 
 
 def fusible_ops(graph: Graph, device: Device) -> Fusible:
-    """Sorts the ops of `graph`. An op that others wait for by control dependence is refused too:
+    """Sorts the ops of `graph`. An op that others have a control dependence on is rejected as well:
     replacing it would lose the dependence."""
     free = free_bits(graph)
     awaited = {origin for op in graph for origin in op.control}

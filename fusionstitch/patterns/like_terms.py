@@ -4,9 +4,9 @@
     reduce(a) + reduce(b) + ...    ->    reduce(concatenate(a, b, ...))
     pad(a) + pad(b) + ...          ->    concatenate(a, b, ...)
 
-The gradient of a weight is such a sum of dots, that of a bias one of reductions, and that of an
-array which was taken apart one of pads. XLA keeps the terms apart: it writes and reads a whole
-result per step, and computes every pad for every element.
+The gradient of a weight is such a sum of dots, and that of a bias a sum of reductions. If an array
+was split into parts, its gradient is a sum of pads. XLA keeps the terms separate: it writes and
+reads a whole result per step, and computes every pad for every element.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fusionstitch.hlo.joining import Joint, Sum
 from fusionstitch.hlo.rewrite import is_positive_zero, splat
 from fusionstitch.patterns.fusible import gemm_flops
 
-#: Like terms that are joined at least: a few are fused as they are.
+#: The fewest like terms that are joined; fewer are fused unchanged.
 FEWEST = 4
 
 
 def joined_sums(graph: Graph, device: Device) -> list[Sum]:
-    """The sums of `graph` with terms worth joining. Dots are where one library GEMM does them all
-    and their operands are smaller than their results; reductions are where dots join what they
-    reduce anyway; pads of neighbouring places always are."""
+    """The sums of `graph` with terms worth joining. Dots are, if one library GEMM does them all and
+    their operands are smaller than their results. Reductions are, if dots join their operands
+    anyway. Pads to adjacent positions always are."""
     sums = list(_sums(graph))
     joints: list[list[Joint]] = []
     orders: dict[tuple[int, frozenset[int]], tuple[Op, ...]] = {}
@@ -55,7 +55,7 @@ def joined_sums(graph: Graph, device: Device) -> list[Sum]:
 
 @dataclass
 class _Terms:
-    """An add, the adds that only it reads, directly or not, and what they all add up."""
+    """An add, the adds that only it reads, directly or indirectly, and the terms of all of them."""
 
     root: Op
     adds: list[Op]
@@ -63,7 +63,7 @@ class _Terms:
     awaited: set[int]
 
     def free(self, graph: Graph) -> list[Op]:
-        """The terms that nothing else needs."""
+        """The terms that nothing else reads."""
         return [
             op
             for op in self.terms
@@ -79,7 +79,7 @@ class _Terms:
 
 
 def _sums(graph: Graph) -> Iterator[_Terms]:
-    """Sums of floats, each as large as it can be."""
+    """Sums of floats, each as large as possible."""
     awaited = {origin for op in graph for origin in op.control}
     inside: set[Op] = set()
     for root in reversed(graph.ops):
@@ -109,7 +109,7 @@ def _read_once(graph: Graph, op: Op) -> bool:
 
 
 def _alike(terms: Sequence[Op], opcode: str) -> list[list[Op]]:
-    """The terms of an opcode that differ in their operands alone, if they are enough."""
+    """The terms of an opcode that differ only in their operands, if there are enough."""
     groups: dict[object, list[Op]] = {}
     for op in terms:
         if op.opcode != opcode:
@@ -124,8 +124,8 @@ def _alike(terms: Sequence[Op], opcode: str) -> list[list[Op]]:
 
 
 def _is_one_gemm(dots: Sequence[Op], device: Device) -> bool:
-    """Whether a library does the sum of `dots` as one GEMM, joining what they read moves less than
-    adding up what they give, and there is a dim to join along."""
+    """Whether a library can do the sum of `dots` as one GEMM, joining their operands moves less
+    than adding their results, and there is a dim to join along."""
     dot = dots[0]
     if not dot.attrs["lhs_contract"] or dot.attrs["lhs_batch"]:
         return False
@@ -133,8 +133,8 @@ def _is_one_gemm(dots: Sequence[Op], device: Device) -> bool:
     return large and sum(o.shape.bytes for o in dot.operands) <= dot.shape.bytes
 
 
-def _place(op: Op) -> tuple[int, int, int] | None:
-    """(dim, first, end) of where a pad by zeros along one dim puts its operand, else None."""
+def _range(op: Op) -> tuple[int, int, int] | None:
+    """(dim, first, end) of the range where a zero pad along one dim puts its operand, or None."""
     if op.opcode != "pad" or any(op.attrs["interior"]):
         return None
     edges = list(zip(op.attrs["low"], op.attrs["high"], strict=True))
@@ -149,10 +149,10 @@ def _place(op: Op) -> tuple[int, int, int] | None:
 
 
 def _runs(terms: Sequence[Op]) -> list[tuple[int, list[Op]]]:
-    """(dim, pads whose operands lie one after the other along it), if they are enough."""
-    places = [(place, number) for number, op in enumerate(terms) if (place := _place(op))]
+    """(dim, pads with adjacent operands along it), if there are enough."""
+    ranges = [(range_, number) for number, op in enumerate(terms) if (range_ := _range(op))]
     runs: dict[tuple[int, int], list[list[Op]]] = {}  # (dim, end) -> runs that end there
-    for (dim, first, end), number in sorted(places):
+    for (dim, first, end), number in sorted(ranges):
         before = runs.get((dim, first))
         run = [*before.pop(0), terms[number]] if before else [terms[number]]
         runs.setdefault((dim, end), []).append(run)

@@ -1,10 +1,10 @@
-"""What an iteration asks of all rows, told by a count that was made before the loop.
+"""Replaces a question that iterations ask of all rows by a count made before the loop.
 
-    while any(p(s)): s = f(s, any(m))    ->    n = how often any row has m, which none gets back
+    while any(p(s)): s = f(s, any(m))    ->    n = how often any row has m, once lost always lost
                                                while any(p(s)): s = f(s, n > 0); n = n - 1
 
-Rows that ask nothing of each other stop on their own. Solvers ask so whether any system has yet to
-make its first step. The count is that of a copy of the loop, of which rows run no longer than they
+Independent rows can stop separately. Solvers ask such questions, for example whether any system has
+yet to take its first step. A copy of the loop makes the count; its rows run only as long as they
 have m.
 """
 
@@ -35,7 +35,7 @@ from fusionstitch.patterns.pattern import Pattern, loop_bits
 
 
 def loop_asks(module: Module, device: Device) -> list[RowQuery]:
-    """The loops whose rows stop on their own once they are told."""
+    """The loops whose rows can stop separately once the answers are known."""
     if not any(any_of(op) for _, loop in editable_loops(module) for op in loop.called[1]):
         return []
     simple = simplify_module(module)
@@ -49,18 +49,19 @@ def loop_asks(module: Module, device: Device) -> list[RowQuery]:
 
 
 def _is_as_written(one: RowQuery, written: Mapping[int | None, Op]) -> bool:
-    """Whether what the condition asks of rows has the form of the mask in the module, too."""
+    """Whether the question in the condition has the shape of the mask in the original module as
+    well."""
     return written[one.ends].operands[0].shape == one.loop.shape.elements[one.mask]
 
 
 def flat_loop(graph: Graph, loop: Op, settings: Settings, unread: Collection[Op] = ()) -> Flat:
-    """A loop as a flat region, as kernels have it, that does not give what is `unread`. Raises
-    CodegenError for one that stays XLA's."""
+    """A loop as a flat region, as kernels use it, without the results in `unread`. Raises
+    CodegenError for a loop that stays with XLA."""
     pattern = Pattern(graph, loop_bits(graph, loop), "loop")
     ops = [op for op in pattern.ops if op not in unread]
     outputs = [op for op in pattern.outputs if op not in unread]
     if not outputs:
-        raise CodegenError("The loop gives nothing else.")
+        raise CodegenError("The loop has no other results.")
     flat = flatten(region("loop", ops, pattern.inputs, outputs))
     return replace(flat, graph=rewritten(flat.graph, settings, None, NOBODY))
 
@@ -68,17 +69,18 @@ def flat_loop(graph: Graph, loop: Op, settings: Settings, unread: Collection[Op]
 def _asked(graph: Graph, loop: Op, device: Device) -> RowQuery | None:
     settings = Settings(device, CodegenOptions())
     try:
-        return _told(graph, loop, flat_loop(graph, loop, settings), settings)
-    except CodegenError:  # it stays XLA's
+        return _question(graph, loop, flat_loop(graph, loop, settings), settings)
+    except CodegenError:  # it stays with XLA
         return None
 
 
-def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> RowQuery | None:
-    """What the loop asks, if a count can tell it: of one mask that is carried and only falls, which
-    rows that stop keep, and if that is all that keeps rows from running on their own."""
+def _question(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> RowQuery | None:
+    """The loop's question, if a count can answer it. It must be about one carried mask that rows
+    can only lose, and that stopped rows keep; and nothing else may prevent rows from running
+    separately."""
     condition, body = loop.called
-    [whole], kept = flat.loops, invariant_elements(body)
-    numbers = [n for n in range(len(loop.shape.elements)) if n not in kept]
+    [whole], invariant = flat.loops, invariant_elements(body)
+    numbers = [n for n in range(len(loop.shape.elements)) if n not in invariant]
     inside = [flat.parameter(c.inside) for c in whole.carried]
     elements = dict(zip(inside, numbers, strict=True))
     asks = {op: mask for op in flat.graph.ops[:-1] if (mask := any_of(op)) in elements}
@@ -91,9 +93,11 @@ def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> RowQuery | 
     falls = holds_only_with(flat.root(carried.next), mask)
     if own.going.shape != mask.shape or not (falls and preserves(flat, carried, own.going)):
         return None
-    told = in_rows(_with(flat, asks), settings)
-    dealt = told.rows.dealt(told.flat.parameter(mask.attrs["index"]))
-    if told.rows.count < 2 or not all(d or n == 1 for d, n in zip(dealt, mask.dims, strict=True)):
+    answered = in_rows(_with(flat, asks), settings)
+    dealt = answered.rows.dealt(answered.flat.parameter(mask.attrs["index"]))
+    if answered.rows.count < 2 or not all(
+        d or n == 1 for d, n in zip(dealt, mask.dims, strict=True)
+    ):
         return None
     ends, found = _named(condition, [own.every]), _named(body, asks)
     if len(ends) != 1 or len(found) != len(asks):
@@ -104,13 +108,13 @@ def _told(graph: Graph, loop: Op, flat: Flat, settings: Settings) -> RowQuery | 
 
 
 def _named(graph: Graph, ops: Collection[Op]) -> list[Op]:
-    """The ops of a graph that flat ones were copied from."""
+    """The ops of a graph that ops of the flat loop were copied from."""
     names = {op.name for op in ops}
     return [op for op in graph if op.name in names]
 
 
 def _instructions(graph: Graph, op: Op) -> set[int]:
-    """The ids of the instructions that an op stands for."""
+    """The ids of the instructions that an op represents."""
     found = {instruction_of(op, {})}
     while more := {i for i, stands in graph.aliases.items() if stands in found} - found:
         found |= more
@@ -118,14 +122,14 @@ def _instructions(graph: Graph, op: Op) -> set[int]:
 
 
 def _with(flat: Flat, asks: Collection[Op]) -> Flat:
-    """The loops whose rows are told that the answer is yes."""
+    """The loops with the answer to the question assumed to be yes."""
     copies: dict[Op, Op] = {}
     yes = np.asarray(True)
     for op in flat.graph.ops[:-1]:
         operands = [copies[o] for o in op.operands]
-        told = op in asks
+        answered = op in asks
         copies[op] = (
-            Op("constant", op.shape, attrs={"value": yes}) if told else rebuilt(op, operands)
+            Op("constant", op.shape, attrs={"value": yes}) if answered else rebuilt(op, operands)
         )
     roots = [copies[op] for op in flat.graph.root.operands]
     graph = with_root(flat.graph.name, list(copies.values()), roots)

@@ -1,5 +1,4 @@
-"""Large constants of loops' bodies: kernels read them as they read inputs, which the loop has to be
-given."""
+"""Large constants in loop bodies. Kernels read them like inputs, so the loop must carry them."""
 
 from __future__ import annotations
 
@@ -8,12 +7,12 @@ from fusionstitch.hlo.loop_constants import LoopConstants
 from fusionstitch.patterns.fusible import DTYPES
 from fusionstitch.patterns.open_loops import editable_loops
 
-#: Bytes of a constant at most: a loop that stays XLA's copies what it carries once.
+#: The most bytes of a constant: a loop that stays with XLA copies what it carries once.
 MOST_BYTES = 1 << 20
 
 
 def loop_constants(module: Module) -> list[LoopConstants]:
-    """Those that loops may carry. A loop in a loop hands them to the body around it first."""
+    """The constants that loops may carry. An inner loop first passes them to the body around it."""
     found = []
     for graph, loop in editable_loops(module):
         body = loop.called[1]
@@ -24,6 +23,6 @@ def loop_constants(module: Module) -> list[LoopConstants]:
 
 
 def _is_large(op: Op) -> bool:
-    """Whether the elements of a constant are not looked at."""
+    """Whether a constant is so large that its elements are not examined."""
     array = op.opcode == "opaque-constant" and not op.shape.is_tuple
     return array and op.dtype in DTYPES and op.shape.bytes <= MOST_BYTES

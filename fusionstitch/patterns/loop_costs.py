@@ -1,4 +1,4 @@
-"""What the rules of loops weigh: seconds of an iteration against seconds around the loop."""
+"""The costs that loop rules compare: seconds of an iteration against seconds around the loop."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import Op
 
-#: Bytes that a rule may have a loop keep beside what it carries: any GPU has them to spare.
+#: The most bytes that a rule may add to what a loop keeps: any GPU can spare them.
 SPARE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class Product:
-    """What one iteration multiplies: `rows` of a part, each with `contracted` times `columns`
-    weights of `item` bytes."""
+    """The product of one iteration: `rows` of a part, each times `contracted` by `columns` weights
+    of `item` bytes."""
 
     rows: int
     contracted: int
@@ -37,12 +37,12 @@ class Product:
 
 
 def product(dot: Op, part: Op, contracted: tuple[int, ...], weights: Op) -> Product:
-    """A `dot` of `part`, of which dims `contracted` are summed over, with `weights`."""
+    """The product of `dot`: `part`, summed over its dims `contracted`, with `weights`."""
     depth = math.prod(part.dims[d] for d in contracted)
     rows = max(1, part.shape.size // max(1, depth))
     return Product(rows, depth, dot.shape.size // rows, weights.shape.bytes // weights.shape.size)
 
 
 def moved_s(size: int, device: Device) -> float:
-    """Seconds in which `size` bytes are written, and read again."""
+    """Seconds to write `size` bytes and read them again."""
     return 2 * size / device.dram_bytes_per_s

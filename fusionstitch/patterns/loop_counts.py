@@ -1,4 +1,4 @@
-"""Loops whose rows would stop on their own, but how often they turned is asked after them."""
+"""Loops whose rows could stop separately, but whose iteration count is read after them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fusionstitch.patterns.open_loops import editable_loops, is_element
 
 
 def loop_counts(module: Module, device: Device) -> list[Counted]:
-    """The loops whose rows stop on their own once each counts its own iterations."""
+    """The loops whose rows can stop separately once each row counts its own iterations."""
     if not any(_joins(loop) for _, loop in editable_loops(module)):
         return []
     simple = simplify_module(module)
@@ -37,7 +37,7 @@ def loop_counts(module: Module, device: Device) -> list[Counted]:
 
 
 def _joins(loop: Op) -> bool:
-    """Whether the condition of a loop asks something of all rows."""
+    """Whether the condition of a loop depends on all rows."""
     return any(op.opcode == "reduce" for op in loop.called[0])
 
 
@@ -52,13 +52,13 @@ def _counted(graph: Graph, loop: Op, settings: Settings) -> Counted | None:
         own = own_condition(flat, whole)
         if own is None or in_rows(flat, settings).rows.count < 2:
             return None
-    except CodegenError:  # it stays XLA's
+    except CodegenError:  # it stays with XLA
         return None
     done = own.every.opcode == "not"
     asks = own.every.operands[0] if done else own.every
     mask = asks.operands[0]
     if not (own.going is mask or (own.going.opcode == "not" and own.going.operands[0] is mask)):
-        return None  # rows stop by another mask, which may fall before
+        return None  # rows stop by another mask, which may end earlier
     ends = [op for op in loop.called[0] if op.name == asks.name]
     if len(ends) != 1:
         return None
@@ -67,7 +67,7 @@ def _counted(graph: Graph, loop: Op, settings: Settings) -> Counted | None:
 
 
 def _counters(body: Graph) -> Iterator[tuple[int, int]]:
-    """What only counts iterations, and by how much."""
+    """The elements that only count iterations, with their steps."""
     for index, after in enumerate(map(resolved, body.root.operands)):
         if after.dtype == COUNT and not after.shape.rank:
             step = stepped(after, partial(is_element, index))

@@ -1,8 +1,8 @@
-"""What a loop only stacks, computed after it where it mixes rows that else have nothing to do with
-each other, or multiplies with weights that only it needs.
+"""Moves the computation of stacked outputs out of a loop, to after it. This is done where the
+computation mixes rows that are otherwise independent, or multiplies by weights that only it needs.
 
     for t: h = f(h); ys[t] = mean(h)    ->    for t: h = f(h); hs[t] = h
-                                              ys = mean(hs)            over each part
+                                              ys = mean(hs)            per iteration
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 
 
 def loop_outputs(module: Module, device: Device) -> list[AfterLoop]:
-    """The outputs worth it, one place in stacks a loop."""
+    """The outputs worth moving, of one position in stacks per loop."""
     found = (_outputs(loop, device) for loop in open_loops(module))
-    return [behind for behind in found if behind is not None]
+    return [after for after in found if after is not None]
 
 
 def _outputs(loop: OpenLoop, device: Device) -> AfterLoop | None:
@@ -39,12 +39,12 @@ def _outputs(loop: OpenLoop, device: Device) -> AfterLoop | None:
     moved = _moved(loop, mixers | products.keys(), alone) or _moved(loop, mixers, alone)
     if not moved:
         return None
-    place, stacks = written[0].position, {w.op: w.index for w in written}
-    new = _frontier(loop, moved, place, stacks)
+    position, stacks = written[0].position, {w.op: w.index for w in written}
+    new = _frontier(loop, moved, position, stacks)
     for op in reversed(new):
         if op in alone and _is_liftable(loop, op):
-            more = _frontier(loop, {*moved, op}, place, stacks)
-            if set(more) < set(new):  # it is computed again of what is stacked
+            more = _frontier(loop, {*moved, op}, position, stacks)
+            if set(more) < set(new):  # it is recomputed from what is stacked
                 moved, new = {*moved, op}, more
     size = loop.trips * sum(op.shape.bytes for op in new)
     multiplied = [products[op] for op in moved if op in products]
@@ -58,19 +58,19 @@ def _outputs(loop: OpenLoop, device: Device) -> AfterLoop | None:
     again = {op for op in cone.ops if carried(op) is None} - moved
     if _are_chosen_among((*left, *new), again):
         return None
-    return AfterLoop(loop.graph, loop.op, loop.trips, place, tuple(new), cone, written=gone)
+    return AfterLoop(loop.graph, loop.op, loop.trips, position, tuple(new), cone, written=gone)
 
 
 def _are_chosen_among(ops: Iterable[Op], again: Collection[Op]) -> bool:
-    """Whether some ops have been chosen among numbers that are computed `again`, and may be rounded
-    otherwise then: comparisons would tell."""
+    """Whether some ops select among numbers that are recomputed (`again`) and may then round
+    differently: comparisons would reveal it."""
     computed = {op for op in again if kind_of(op.opcode) is not Kind.SOURCE}
     found = (picked(op) for op in ops)
     return any(chosen_by(passed) and not numbers.isdisjoint(computed) for numbers, passed in found)
 
 
 def _products(loop: OpenLoop, alone: Collection[Op]) -> dict[Op, Product]:
-    """Those ops that multiply with weights, which are the same in each iteration."""
+    """The ops that multiply by weights, which are the same in each iteration."""
     found = {}
     for dot in alone:
         if dot.opcode != "dot" or dot.attrs["lhs_batch"] or not dot.attrs["lhs_contract"]:
@@ -83,8 +83,8 @@ def _products(loop: OpenLoop, alone: Collection[Op]) -> dict[Op, Product]:
 
 
 def _moved(loop: OpenLoop, heads: Collection[Op], alone: Collection[Op]) -> set[Op]:
-    """The ops to be computed after the loop: `heads`, and what is made of them. None where one of
-    them has to stay."""
+    """The ops to be computed after the loop: `heads`, and what depends on them. Empty if one of
+    them must stay."""
     found: set[Op] = set()
     for op in loop.body:
         reads = any(unhindered(operand) in found for operand in op.operands)
@@ -100,15 +100,18 @@ def _is_liftable(loop: OpenLoop, op: Op) -> bool:
     return is_liftable(op, [loop.ahead.get(o.id, o) is not None for o in operands])
 
 
-def _frontier(loop: OpenLoop, moved: Collection[Op], place: Op, stacks: Collection[Op]) -> list[Op]:
-    """What iterations have to stack for ops after the loop, besides what they stack anyway."""
+def _frontier(
+    loop: OpenLoop, moved: Collection[Op], position: Op, stacks: Collection[Op]
+) -> list[Op]:
+    """What iterations must stack for the ops after the loop, in addition to their present
+    stacks."""
     operands = (unhindered(operand) for op in loop.body if op in moved for operand in op.operands)
     left = [o for o in dict.fromkeys(operands) if o not in moved and o not in stacks]
-    return [o for o in left if loop.ahead.get(o.id, o) not in (None, place)]
+    return [o for o in left if loop.ahead.get(o.id, o) not in (None, position)]
 
 
 def _only_for(loop: OpenLoop, written: Collection[StackWrite]) -> set[Op]:
-    """The ops of the body that nothing needs but what is written."""
+    """The ops of the body that only the written values need."""
     updates = {resolved(loop.results[w.index].operands[1]) for w in written}
     found: set[Op] = set()
     for op in reversed(loop.body.ops):
@@ -119,7 +122,7 @@ def _only_for(loop: OpenLoop, written: Collection[StackWrite]) -> set[Op]:
 
 
 def _mixers(loop: OpenLoop, alone: Collection[Op]) -> set[Op]:
-    """Those ops that alone keep the longest axis of the loop from surviving."""
+    """The ops that alone mix rows along the longest otherwise independent axis of the loop."""
     if not alone or not all(map(_is_plain, inside(loop.op))):
         return set()
     start, results = loop.op.operands[0], list(loop.graph.users[loop.op.id])
@@ -127,7 +130,7 @@ def _mixers(loop: OpenLoop, alone: Collection[Op]) -> set[Op]:
     try:
         flat = flatten(region("loop", [start, loop.op, *results], inputs, results))
         axes = Axes(flat)
-    except CodegenError:  # it stays XLA's
+    except CodegenError:  # it stays with XLA
         return set()
     names = {op.name: op for op in alone}
     dead = {op.name for op in loop.body if op not in loop.users}
@@ -142,9 +145,9 @@ def _mixers(loop: OpenLoop, alone: Collection[Op]) -> set[Op]:
 
 
 def _is_plain(op: Op) -> bool:
-    """Whether an op says by itself which elements follow which."""
+    """Whether the op itself shows which elements depend on which."""
     if op.opcode in ("while", "conditional", "call"):
-        return True  # what it calls says it
+        return True  # its callees show it
     parted = op.opcode == "reduce" and op.shape.is_tuple
     return not parted and kind_of(op.opcode) not in (Kind.PARTITION, Kind.WINDOW)
 
@@ -152,10 +155,10 @@ def _is_plain(op: Op) -> bool:
 def _pays(
     size: int, mixed: bool, products: Collection[Product], trips: int, device: Device
 ) -> bool:
-    """Whether writing and reading stacks of `size` bytes, and the products after the loop, take
-    less than the products in it and, for rows that are `mixed`, what blocks would wait for each
+    """Whether the new stacks of `size` bytes and the products after the loop take less time than
+    they save: the products in the loop and, if it has `mixed` rows, the waits of blocks for each
     other."""
-    behind = device.launch_us * 1e-6 + moved_s(size, device)
-    behind += trips * sum(one.around_s(device) for one in products)
+    after = device.launch_us * 1e-6 + moved_s(size, device)
+    after += trips * sum(one.around_s(device) for one in products)
     inside = sum(one.inside_s(device) for one in products)
-    return behind < trips * (inside + device.grid_barrier_us * 1e-6 * mixed)
+    return after < trips * (inside + device.grid_barrier_us * 1e-6 * mixed)

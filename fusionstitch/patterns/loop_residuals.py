@@ -1,12 +1,12 @@
-"""What the loop of a gradient computes again, instead of reading what the loop before it stacked.
+"""Values that a gradient's loop recomputes instead of reading them from the forward loop's stacks.
 
     for t: s = f(h); cs[t] = cos(s); ds[t] = s * 2     ->    for t: s = f(h); ss[t] = s
     for t backwards: g *= cs[t] + ds[t]                      g *= cos(ss[t]) + ss[t] * 2
 
-Which values of an iteration are stacked, and which are computed again of these, is a minimum cut
-(networkx) between what an iteration begins with and what the gradient reads. Each value is weighed
-by the time it takes to stack it, or to compute it; what the loop stacks for others costs nothing,
-nor do its inputs.
+A minimum cut (networkx) decides which values of an iteration are stacked, and which are recomputed
+from these. It separates what an iteration starts from and what the gradient reads. A value's weight
+is the time to stack it, or to compute it. What the loop stacks for others is free, and so are its
+inputs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fusionstitch.hlo.tuples import resolved, unhindered
 from fusionstitch.patterns.loop_costs import moved_s
 from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 
-#: Ops that only move elements, to places that the program says.
+#: Ops that only move elements, to static positions.
 _MOVES = frozenset(
     {"broadcast", "reshape", "transpose", "slice", "reverse", "concatenate", "pad", "copy"}
 )
-#: Ops that need no other ones.
+#: Ops without operands.
 _SOURCES = frozenset({"constant", "iota"})
 #: The ends of the flow network.
 _BEGIN, _END = "begin", "end"
@@ -40,7 +40,7 @@ _Node = str | tuple[int, bool]
 
 
 def loop_residuals(module: Module, device: Device) -> list[Again]:
-    """The residuals worth it, each loop once."""
+    """The residuals worth recomputing, each loop once."""
     loops, found, taken = list(open_loops(module)), list[Again](), set[Op]()
     for loop in loops:
         for reader in loops:
@@ -56,22 +56,22 @@ def loop_residuals(module: Module, device: Device) -> list[Again]:
 
 @dataclass(frozen=True, eq=False)
 class _Pair:
-    """A loop, and another one that may read what it stacks."""
+    """A loop, and another loop that may read its stacks."""
 
     loop: OpenLoop
     reader: OpenLoop
 
     def again(self, device: Device) -> Again | None:
         now = {unhindered(one.op): one for one in self.residuals}
-        kept = self.kept(device) if now else []
-        gone = [one for op, one in now.items() if op not in kept]
-        return self._found(gone, kept) if gone else None
+        stacked = self.stacked(device) if now else []
+        gone = [one for op, one in now.items() if op not in stacked]
+        return self._found(gone, stacked) if gone else None
 
-    def _found(self, gone: list[Residual], kept: Collection[Op]) -> Again:
+    def _found(self, gone: list[Residual], stacked: Collection[Op]) -> Again:
         loop = self.loop
         away = {one.index for one in gone}
         stacks = {unhindered(w.op).id: w.index for w in self.writes if w.index not in away}
-        new = tuple(op for op in kept if op.id not in stacks)
+        new = tuple(op for op in stacked if op.id not in stacks)
         stacks |= {op.id: len(loop.results) + number for number, op in enumerate(new)}
         stacks |= {i: part.index for i, part in loop.parts.items() if self.is_here(part.position)}
         same = {i: op.attrs["index"] for i, op in self.inputs.items()}
@@ -83,27 +83,27 @@ class _Pair:
 
     @cached_property
     def writes(self) -> list[StackWrite]:
-        """What the loop stacks, in one order."""
+        """The stacks that the loop writes in one order."""
         loop = self.loop
         rows = (loop.write(i) or loop.row(i) for i in range(len(loop.results)))
         found = [row for row in rows if row is not None]
         return [w for w in found if self._are_one(w.position, found[0].position)]
 
-    def _are_one(self, place: Op, other: Op) -> bool:
-        """Whether two places are the same in each iteration."""
-        one, another = map(self.loop.evaluated, (place, other))
+    def _are_one(self, position: Op, other: Op) -> bool:
+        """Whether two positions are equal in each iteration."""
+        one, another = map(self.loop.evaluated, (position, other))
         if one is None or another is None:
-            return place is other
+            return position is other
         return np.array_equal(one, another)
 
-    def is_here(self, place: Op) -> bool:
-        """Whether an iteration that reads at a place stacks at the same one."""
-        return self._are_one(place, self.writes[0].position)
+    def is_here(self, position: Op) -> bool:
+        """Whether an iteration that reads at a position also stacks there."""
+        return self._are_one(position, self.writes[0].position)
 
     @cached_property
     def feeds(self) -> dict[int, int]:
-        """The elements of the reader that are what elements of the loop became, or that are inputs
-        of both, by these of the reader: the loop's."""
+        """The elements of the reader that are results of the loop's elements, or inputs of both
+        loops: the reader's index to the loop's."""
         loop, reader = self.loop, self.reader
         begun = {resolved(op): i for i, op in enumerate(loop.op.operands[0].operands)}
         found = {}
@@ -122,7 +122,7 @@ class _Pair:
 
     @cached_property
     def residuals(self) -> list[Residual]:
-        """What the reader alone reads of the loop."""
+        """The results of the loop that only the reader reads."""
         found = []
         alone = {i: n for i, n in self.feeds.items() if self._is_for_reader(n) and self._reads(i)}
         written = {w.index: w for w in self.writes} if alone else {}
@@ -133,15 +133,15 @@ class _Pair:
         return found
 
     def _is_for_reader(self, index: int) -> bool:
-        """Whether element `index` of what the loop becomes is once in what the reader begins with,
-        and nowhere else."""
+        """Whether element `index` of the loop's result is passed to the reader exactly once, and
+        used nowhere else."""
         graph, begun = self.loop.graph, self.reader.op.operands[0]
         parts = [u for u in graph.users[self.loop.op.id] if u.attrs.get("index") == index]
         once = sum(resolved(op) in parts for op in begun.operands) == 1
         return once and all(graph.users[p.id] == (begun,) and p is not graph.root for p in parts)
 
     def _reads(self, inside: int) -> bool:
-        """Whether the reader reads nothing but parts of a stack."""
+        """Whether the reader reads only parts of a stack."""
         reader, body = self.reader, self.reader.body
         parts = [u for u in body.users[reader.inside[inside].id] if u is not body.root]
         every = bool(parts) and all(part.id in reader.parts for part in parts)
@@ -149,16 +149,16 @@ class _Pair:
 
     @cached_property
     def inputs(self) -> dict[int, Op]:
-        """The ops of the loop's body that are elements which it hands on."""
+        """The ops of the loop's body that are loop-invariant elements."""
         return {op.id: op for op in self.loop.body if self.loop.is_handed_on(op)}
 
-    def kept(self, device: Device) -> list[Op]:
-        """The values that are to be stacked, so that what the reader reads follows from them.
+    def stacked(self, device: Device) -> list[Op]:
+        """The values to stack, so that what the reader reads can be computed from them.
 
-        An op has two nodes. Between what an iteration begins with and what is read, the minimum cut
-        goes through the op, which is stacked then, or before it: it is computed again.
+        An op has two nodes. If the minimum cut goes through the op, it is stacked. If the cut is
+        before the op, it is recomputed.
         """
-        import networkx as nx  # on first use: it takes a while to load
+        import networkx as nx  # on first use: loading takes a while
 
         network, ops = nx.DiGraph(), dict[int, Op]()
         wanted = [unhindered(one.op) for one in self.residuals]
@@ -185,8 +185,8 @@ class _Pair:
         return [ops[i] for i in through if not (i in self.given or ops[i].opcode in _SOURCES)]
 
     def _alike(self, ops: Mapping[int, Op]) -> Iterator[tuple[_Node, _Node]]:
-        """Edges that keep a number from being computed again, and rounded otherwise, where what was
-        chosen among such numbers is not: comparisons tell which one it was."""
+        """Edges that prevent recomputing a number, with possibly different rounding, if a value
+        selected among such numbers is not recomputed: comparisons would reveal which one it was."""
         free = [op for op in self.loop.body if op.id in self.given]
         for op in {**ops, **{one.id: one for one in free}}.values():
             numbers, passed = picked(op)
@@ -196,7 +196,7 @@ class _Pair:
 
     @cached_property
     def given(self) -> set[int]:
-        """The ops of the loop's body that the reader may have for nothing."""
+        """The ops of the loop's body that the reader gets for free."""
         gone = {one.index for one in self.residuals}
         free = {unhindered(w.op).id for w in self.writes if w.index not in gone}
         here = (i for i, part in self.loop.parts.items() if self.is_here(part.position))
@@ -221,8 +221,8 @@ def _computed(op: Op, device: Device) -> int:
 
 
 def _issued(op: Op, instructions: int, device: Device) -> float:
-    """Picoseconds in which so many instructions are issued for each element: few wait for each
-    other, many for the lanes."""
+    """Picoseconds to issue this many instructions for each element: few elements are bound by
+    latency, many by the number of lanes."""
     waves = op.shape.size / (device.sm_count * device.lanes)
     each = max(device.instructions.operation_cycles, waves)
     return instructions * each / device.cycles_per_us * 1e6

@@ -1,4 +1,4 @@
-"""What becomes of the loops of a module before it is planned: rules that each edit the module."""
+"""Rules that edit the loops of a module before it is planned."""
 
 from __future__ import annotations
 
@@ -73,16 +73,16 @@ def _residuals(module: Module, device: Device) -> bool:
     return compute_again(module, loop_residuals(module, device))
 
 
-#: A rule edits the proto of a module, and says whether it did.
+#: A rule edits the proto of a module, and returns whether it did.
 Rule = Callable[[Module, Device], bool]
-#: Rules for loops to have the form that kernels can have, each until it finds nothing.
+#: Rules that bring loops into the form of kernels, each repeated until it finds nothing.
 FORMS: tuple[Rule, ...] = (_tuples, _constants, _asks, _counts)
-#: Rules of what leaves loops, in their order.
+#: Rules that move work out of loops, in their order.
 RULES: tuple[Rule, ...] = (_sums, _outputs, _products, _residuals, _tables)
 
 
 def formed(module: Module, device: Device) -> Module:
-    """The module whose loops have tuples of their own, and carry large constants."""
+    """The module with loops that have tuples of their own, and carry large constants."""
     for rule in FORMS:
         while rule(module, device):
             module = from_message(module.proto)
@@ -90,8 +90,8 @@ def formed(module: Module, device: Device) -> Module:
 
 
 def opened(module: Module, device: Device) -> Module:
-    """The module whose loops leave to what stands before and after them what does not have to
-    happen one iteration after the other."""
+    """The module with work that need not be sequential moved out of its loops, to before or after
+    them."""
     for rule in RULES:
         if rule(module, device):
             module = from_message(module.proto)

@@ -1,11 +1,11 @@
-"""What the iterations of a loop add up, as one product or one sum after the loop.
+"""Sums over the iterations of a loop, as one product or one sum after the loop.
 
     for t: acc += dot(x[t], d)    ->    for t: stack[t] = d
                                         acc += dot(x, stack)       over t as well
 
-The gradient of a weight is such a sum of products over a batch, that of a bias one of reductions.
-Inside the loop it mixes the rows of the batch, which else have nothing to do with each other, and
-it is a small product many times instead of a large one.
+The gradient of a weight is such a sum of products over a batch, that of a bias a sum of reductions.
+Inside the loop it mixes the rows of the batch, which are otherwise independent, and it is many
+small products instead of a large one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fusionstitch.hlo.stacking import AfterLoop, Summed
 from fusionstitch.hlo.tuples import resolved, unhindered
 from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 
-#: Ops that give the elements of a sum in another order, or some of them: the same for each term.
+#: Ops that reorder the elements of a sum, or select some: the same for each term.
 _MOVES = frozenset({"transpose", "slice", "reshape", "copy"})
 
 
 def loop_sums(module: Module) -> list[AfterLoop]:
-    """The sums worth taking out of loops: of floats, where what has to be kept for that is no more
+    """The sums worth moving out of loops: of floats, if what must be stored for them is no more
     than what the loop reads and writes anyway."""
     found = (_sums(loop) for loop in open_loops(module))
     return [sums for sums in found if sums is not None]
@@ -44,7 +44,7 @@ def _sums(loop: OpenLoop) -> AfterLoop | None:
 
 
 def _terms(loop: OpenLoop) -> Iterator[Summed]:
-    """What is only added to."""
+    """The elements that are only added to."""
     for index, result in enumerate(loop.results):
         inside = loop.inside.get(index)
         if inside is None or index in loop.asked or result.opcode != "add":
@@ -58,7 +58,7 @@ def _terms(loop: OpenLoop) -> Iterator[Summed]:
 
 
 def _addends(loop: OpenLoop, op: Op) -> list[Op]:
-    """What an op adds up, by itself or by other additions that are there for it alone."""
+    """The addends of an op, directly or through other additions that only it reads."""
     found, wanted = list[Op](), [op]
     while wanted:
         one = resolved(wanted.pop())
@@ -78,23 +78,24 @@ def _summed(inside: Op, term: Op) -> Summed | None:
 
 
 def _summands(term: Op) -> list[Op]:
-    """The operands of a sum that differ from iteration to iteration."""
+    """The operands of a sum that vary by iteration."""
     return [unhindered(op) for op in term.operands[: 2 if term.opcode == "dot" else 1]]
 
 
 def _order(loop: OpenLoop, sums: Iterable[Summed]) -> Op | None:
-    """The place of an iteration in stacks: where terms read of them, or else its number."""
+    """The position of an iteration in stacks: the one at which terms read stacks, else its
+    number."""
     for one in sums:
         for operand in _summands(one.term):
-            place = loop.ahead.get(operand.id)
-            if place is not None and loop.is_order(place):
-                return place
+            position = loop.ahead.get(operand.id)
+            if position is not None and loop.is_order(position):
+                return position
     own = loop.inside.get(loop.count.index)
     return own if own is not None and loop.is_order(own) else None
 
 
 def _is_move(op: Op) -> bool:
-    """Whether each element of a result is one of the operand."""
+    """Whether each element of a result is an element of the operand."""
     ones = op.opcode == "reduce" and all(
         op.operands[0].dims[d] == 1 for d in op.attrs["dimensions"]
     )

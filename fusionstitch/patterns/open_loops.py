@@ -1,4 +1,4 @@
-"""Loops of which a rule may change what they carry."""
+"""Loops whose carried values a rule may change."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fusionstitch.hlo.stacking import StackWrite
 from fusionstitch.hlo.trips import Counted, carried, counted, integer, stepped
 from fusionstitch.hlo.tuples import is_taken_apart, resolved, unhindered
 
-#: Integers that count further than most loops turn.
+#: Integer types that count further than most loops iterate.
 _WIDE = frozenset({"s32", "u32", "s64", "u64"})
 
 
 @dataclass(frozen=True, eq=False)
 class OpenLoop:
-    """A while of `graph` that carries a tuple, which is made and read element by element, and turns
-    as often as the program says: at least twice."""
+    """A while op of `graph` that carries a tuple, which is built and read element by element. Its
+    static trip count is at least two."""
 
     graph: Graph
     op: Op
@@ -46,20 +46,20 @@ class OpenLoop:
 
     @cached_property
     def results(self) -> list[Op]:
-        """What an iteration makes of each element."""
+        """The next value of each element."""
         return [resolved(op) for op in self.body.root.operands]
 
     @cached_property
     def inside(self) -> Mapping[int, Op]:
-        """Elements, by their number, as one op of the body reads them."""
+        """Elements by index, as the one op of the body that reads each."""
         elements = [(carried(op), op) for op in self.body]
         found = Counter(index for index, _ in elements)
         return {index: op for index, op in elements if index is not None and found[index] == 1}
 
     @cached_property
     def steps(self) -> Mapping[int, int]:
-        """What iterations add to elements that are integers, by the numbers of the elements. Small
-        ones, which soon pass the end of their type, are left out."""
+        """What iterations add to integer elements, by index, without small types, which soon
+        overflow."""
         found = {}
         for index, after in enumerate(self.results):
             step = stepped(after, partial(is_element, index))
@@ -69,8 +69,8 @@ class OpenLoop:
 
     @cached_property
     def users(self) -> Mapping[Op, list[Op]]:
-        """The ops of the body that its result needs, each with those that read it, tuples seen
-        through: the root as often as an element of the result is the op."""
+        """The ops of the body that its result needs, each with its readers, looking through tuples.
+        The root is listed once per element of the result that the op provides."""
         found: dict[Op, list[Op]] = {}
         elements, wanted = Counter(self.results), list(self.results)
         while wanted:
@@ -101,33 +101,34 @@ class OpenLoop:
         return op.shape.rank > 1 and op.dims[0] == self.trips
 
     def is_handed_on(self, op: Op) -> bool:
-        """Whether `op` is an element that stays what it is."""
+        """Whether `op` is a loop-invariant element."""
         index = carried(op)
         return index is not None and self.results[index] is op
 
     def read(self, op: Op) -> StackRead | None:
-        """`op` as a part of a stack with as many parts as there are iterations."""
+        """`op` as a read of one part of a stack, which has as many parts as there are
+        iterations."""
         part = self.part(resolved(op.operands[0])) if op.opcode == "reshape" else None
         if part is None or part.op.dims != (1, *op.dims):
             return None
         return StackRead(op, part.index, part.position)
 
     def part(self, op: Op) -> StackRead | None:
-        """`op` as a part of a stack, in whose dims there is still that of the parts."""
+        """The same, with the stack dim still in `op`'s dims."""
         if op.opcode != "dynamic-slice":
             return None
-        stack, place, *others = map(resolved, op.operands)
+        stack, position, *others = map(resolved, op.operands)
         index = carried(stack)
         if index is None or not self.is_handed_on(stack):
             return None
         whole = op.dims == (1, *stack.dims[1:]) and stack.dims[0] == self.trips
         if not whole or any(splat(other) != 0 for other in others):
             return None
-        return StackRead(op, index, place)
+        return StackRead(op, index, position)
 
     def write(self, index: int) -> StackWrite | None:
-        """Element `index` as a stack into which each iteration writes one part, which it makes
-        without the dim of the parts."""
+        """Element `index` as a stack into which each iteration writes one part, computed without
+        the stack dim."""
         row = self.row(index)
         if row is None or row.op.opcode != "reshape" or not self.is_read_once(row.op):
             return None
@@ -135,26 +136,26 @@ class OpenLoop:
         return StackWrite(value, index, row.position) if row.op.dims == (1, *value.dims) else None
 
     def row(self, index: int) -> StackWrite | None:
-        """The same of parts as they are written, with that dim."""
+        """The same for the parts as written, with that dim."""
         op, stack = self.results[index], self.inside.get(index)
         if op.opcode != "dynamic-update-slice" or index in self.asked:
             return None
-        target, part, place, *others = map(resolved, op.operands)
+        target, part, position, *others = map(resolved, op.operands)
         if target is not stack or not all(map(self.is_read_once, (op, stack))):
             return None
         whole = part.dims == (1, *op.dims[1:]) and op.dims[0] == self.trips
-        if not whole or any(splat(other) != 0 for other in others) or not self.is_order(place):
+        if not whole or any(splat(other) != 0 for other in others) or not self.is_order(position):
             return None
-        return StackWrite(part, index, place)
+        return StackWrite(part, index, position)
 
-    def is_order(self, place: Op) -> bool:
-        """Whether iterations have one place each, from the first on or from the last."""
-        found = self.evaluated(place)
+    def is_order(self, position: Op) -> bool:
+        """Whether the positions go through all iterations in order, forward or backward."""
+        found = self.evaluated(position)
         first = np.arange(self.trips)
         return found is not None and any(np.array_equal(found, o) for o in (first, first[::-1]))
 
     def evaluated(self, op: Op) -> np.ndarray | None:
-        """A scalar integer in every iteration, None where it is made of more than the counter."""
+        """A scalar integer in every iteration; None if it depends on more than the counter."""
         if (index := carried(op)) is not None:
             return self._counted(index)
         if (value := splat(op)) is not None:
@@ -166,8 +167,7 @@ class OpenLoop:
         return evaluate_op(op, known) if len(known) == len(values) else None
 
     def _counted(self, index: int) -> np.ndarray | None:
-        """An element in every iteration, None where the program does not say, or it passes the end
-        of its type."""
+        """An element in every iteration; None if it is not static, or overflows its type."""
         ordered = np.arange(self.trips, dtype=np.int64)
         if index == self.count.index:
             return self.count.start + self.count.step * ordered
@@ -181,20 +181,20 @@ class OpenLoop:
 
     @cached_property
     def reads(self) -> Mapping[int, StackRead]:
-        """The parts of stacks that the body reads, by the ids of ops."""
+        """The reads of parts of stacks in the body, by op id."""
         found = ((op.id, self.read(op)) for op in self.body)
         return {ident: read for ident, read in found if read is not None}
 
     @cached_property
     def parts(self) -> Mapping[int, StackRead]:
-        """The same with the dim of the parts, by the ids of ops."""
+        """The same with the stack dim, by op id."""
         found = ((op.id, self.part(op)) for op in self.body)
         return {ident: part for ident, part in found if part is not None}
 
     @cached_property
     def ahead(self) -> Mapping[int, Op | None]:
-        """The ops that do not wait for the state, by their ids: the place of the parts of stacks
-        that they are made of, None for what is the same in each iteration."""
+        """The ops that do not depend on the state, by id: the position of the stack parts that they
+        are computed from, or None if they are loop-invariant."""
         found: dict[int, Op | None] = {}
         for op in self.body:
             if op.id in self.reads:
@@ -204,9 +204,9 @@ class OpenLoop:
             elif op.opcode not in ("parameter", "tuple", "get-tuple-element"):
                 operands = [unhindered(operand).id for operand in op.operands]
                 if all(operand in found for operand in operands):
-                    places = [found[operand] for operand in operands]
-                    known = {place for place in places if place is not None}
-                    if len(known) < 2 and is_liftable(op, [p is not None for p in places]):
+                    positions = [found[operand] for operand in operands]
+                    known = {position for position in positions if position is not None}
+                    if len(known) < 2 and is_liftable(op, [p is not None for p in positions]):
                         found[op.id] = next(iter(known), None)
         return found
 
@@ -216,9 +216,11 @@ class OpenLoop:
         stacks: Mapping[int, int] | None = None,
         steps: Mapping[int, Steps] | None = None,
     ) -> Cone:
-        """What is needed to compute ops for all iterations at once. `stacks`: the elements of what
-        the loop carries that have, or will have, what all iterations make of ops, by their ids.
-        `steps`: those ops that are elements which iterations add a number to."""
+        """What is needed to compute ops for all iterations at once.
+
+        `stacks` maps ids of ops to carried elements that have, or will have, their values of all
+        iterations. `steps` has the ops that are elements to which iterations add a number.
+        """
         known = dict(stacks or {})
         found: dict[int, Op] = {}
         wanted = list(ops)
@@ -233,12 +235,13 @@ class OpenLoop:
 
 
 def is_element(index: int, op: Op) -> bool:
-    """Whether an op of a loop's body, tuples seen through, is an element of what it carries."""
+    """Whether an op of a loop's body, looking through tuples, is an element of what the loop
+    carries."""
     return carried(resolved(op)) == index
 
 
 def open_loops(module: Module) -> Iterator[OpenLoop]:
-    """Those of the loops that may be edited that turn as often as the program says."""
+    """The editable loops with a static trip count."""
     for graph, loop in editable_loops(module):
         count = counted(loop)
         if count is not None and count.trips > 1:
@@ -246,8 +249,8 @@ def open_loops(module: Module) -> Iterator[OpenLoop]:
 
 
 def editable_loops(module: Module) -> Iterator[tuple[Graph, Op]]:
-    """Those whose body nothing else runs, and of which nothing is left to XLA, each after those in
-    its body."""
+    """The loops whose body nothing else runs, and of which nothing is left to XLA, inner loops
+    first."""
     loops = [(graph, op) for graph in module.graphs for op in graph if op.opcode == "while"]
     runs = Counter(called for _, loop in loops for called in loop.called)
     for graph, loop in loops:

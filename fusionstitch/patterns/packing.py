@@ -12,11 +12,14 @@ from fusionstitch.patterns.convex import borders, escaping
 def packing(
     graph: Graph, units: Sequence[int], max_pointers: int, max_ops: int
 ) -> Iterator[tuple[int, str]]:
-    """Unions of `units` of equal depth as (bitset, rule): all of a depth, and those of a depth
-    that have the same number of ops; each split where a kernel would need more than `max_pointers`
-    pointers or `max_ops` ops. Depth is the longest chain of units before a unit, so equals are
-    independent. Ops that several chunks hold (cheap ones that XLA computes repeatedly) are left out
-    of all, or only one of the chunks could be chosen."""
+    """Unions of `units` of equal depth as (bitset, rule).
+
+    For each depth it offers all units, and those with the same number of ops. Unions are split if a
+    kernel would need more than `max_pointers` pointers or `max_ops` ops. Depth is the longest chain
+    of units before a unit, so units of equal depth are independent. Ops in several chunks (cheap
+    ones that XLA computes repeatedly) are removed from all, since otherwise only one of the chunks
+    could be chosen.
+    """
     by_depth: dict[int, list[int]] = {}
     for number, depth in sorted(contract(graph, units).depths().items()):
         by_depth.setdefault(depth, []).append(units[number])
@@ -33,7 +36,7 @@ def packing(
 
 
 def _chunks(graph: Graph, units: Sequence[int], max_pointers: int, max_ops: int) -> list[int]:
-    """Unions of neighbouring units within the limits; a unit left alone is no chunk."""
+    """Unions of adjacent units within the limits; a single unit is no chunk."""
     chunks: list[tuple[int, int]] = []  # ops, units
     bits, members, pointers = 0, 0, 0
     for unit in units:

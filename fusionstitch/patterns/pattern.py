@@ -19,16 +19,16 @@ class Pattern:
     """A set of ops of a graph that becomes one kernel.
 
     Free ops (see `free_bits`) are not in `bits`: every pattern that reads one computes it itself,
-    so `ops` holds them and `inputs` does not. So it is with what `spreads` a smaller value: a
-    pattern reads that value instead, and hands it on instead.
+    so `ops` contains them and `inputs` does not. The same holds for ops that spread a smaller value
+    (see `spreads`): a pattern reads that value instead, and passes it on instead.
 
-    `ops` is topological; `ops`, `inputs` and `outputs` stand in the canonical order, so that
-    patterns with equal `key` correspond position by position.
+    `ops` is topological. `ops`, `inputs` and `outputs` are in canonical order, so that patterns
+    with equal `key` correspond position by position.
 
     Attributes:
-        graph: the one whose ops they are
+        graph: the graph that contains the ops
         bits: the members, as a bitset of their ids
-        rule: what proposed it
+        rule: the rule that proposed it
     """
 
     graph: Graph
@@ -64,7 +64,7 @@ class Pattern:
 
     @functools.cached_property
     def key(self) -> str:
-        """A hash of the structure, the key of plans and kernels. Equal keys, equal kernels."""
+        """A hash of the structure, the key of plans and kernels. Equal keys have equal kernels."""
         return order_key(self.graph, self._order)
 
     @functools.cached_property
@@ -89,11 +89,11 @@ class Pattern:
         if op is self.graph.root:
             return True
         if spreads(op):
-            return False  # whoever else reads it spreads the smaller value again
+            return False  # other readers spread the smaller value again
         return self._read_outside(op)
 
     def _read_outside(self, op: Op) -> bool:
-        """Whether anything outside reads `op`, or computes it from what it is made of."""
+        """Whether anything outside reads `op`, or computes it from its operands."""
         return any(
             not self.bits >> user.id & 1
             or (spreads(user) and (user is self.graph.root or self._read_outside(user)))
@@ -102,7 +102,7 @@ class Pattern:
 
 
 def loop_bits(graph: Graph, loop: Op) -> int:
-    """A loop with the tuple it starts from and the elements of its result."""
+    """A loop with its initial tuple and the elements of its result."""
     bits = 1 << loop.id
     if not loop.shape.is_tuple:
         return bits
@@ -115,13 +115,13 @@ def loop_bits(graph: Graph, loop: Op) -> int:
     return bits
 
 
-#: How much larger than its operand a broadcast is that every reader repeats for itself.
+#: A broadcast this many times as large as its operand is repeated by every reader.
 SPREAD = 8
 
 
 def spreads(op: Op) -> bool:
     """Whether `op` is the broadcast of a much smaller value, or index vectors that join a value
-    with positions: cheaper to compute again than to read. What is left to XLA is read."""
+    with positions: cheaper to recompute than to read. Ops left to XLA are read."""
     if op.source.left:
         return False
     if op.opcode == "broadcast":
@@ -134,22 +134,22 @@ def spreads(op: Op) -> bool:
 
 
 def spread_values(op: Op) -> tuple[Op, ...]:
-    """What an op that `spreads` is computed from."""
+    """The operands of an op that `spreads`."""
     return tuple(value for o in op.operands for value in (spread_values(o) if spreads(o) else (o,)))
 
 
 @of_graph
 def spread_bits(graph: Graph) -> int:
-    """Bitset of the ops that `spreads` tells of."""
+    """Bitset of the ops that `spreads`."""
     return sum(1 << op.id for op in graph if spreads(op))
 
 
-#: Whether ops follow from an iota alone.
+#: Whether ops depend on nothing but an iota.
 _positions: WeakKeyDictionary[Op, bool] = WeakKeyDictionary()
 
 
 def _is_position(op: Op) -> bool:
-    """Whether `op` follows from an iota alone."""
+    """Whether `op` depends on nothing but an iota."""
     known = _positions
     stack = [] if op in known else [op]
     while stack:

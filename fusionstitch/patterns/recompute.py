@@ -1,11 +1,11 @@
-"""Elements of long rows computed again: chains of dots that need not hand them over in memory.
+"""Recomputes elements of long rows, so that chains of dots need not pass them through memory.
 
     s = q k^T    p = f(s)    o = p v    ...    dv = p^T do    ds = g(p, do v^T)    dq = ds k
 
-Several dots sum along the elements p, which are too many to keep. What sums along the same axis and
-can be one kernel is a family; the first family that needs an op between the dots keeps it, every
-other one gets a copy of its own. Copies stand for no instruction of the module: a kernel that reads
-one computes it, and where no kernel does, XLA goes on with what the original gives.
+Several dots sum along the elements p, which are too many to store. Ops that sum along the same axis
+and can be one kernel are a family. The first family that needs an op between the dots keeps it;
+every other one gets a copy. Copies have no instruction in the module: a kernel that reads one
+computes it. If no kernel does, XLA uses the original.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: What is followed from a sum to the elements that it sums.
+#: Kinds of ops followed from a sum back to the elements that it sums.
 _TRACED = (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.SOURCE)
-#: The dot that gives elements, and its dim that is summed along.
+#: The dot that produces elements, and its dim that is summed over.
 Axis = tuple[int, int]
 
 
@@ -38,15 +38,16 @@ class _Family:
 
 @dataclass(frozen=True)
 class Recomputed:
-    """`graph` with the copies; `families` are the sums of each with all they need, as bitsets."""
+    """`graph` with the copies; `families` are the sums of each family with all the ops they need,
+    as bitsets."""
 
     graph: Graph
     families: tuple[int, ...]
 
 
 def recomputed(graph: Graph, device: Device) -> Recomputed | None:
-    """`graph` with a copy of what lies between dots for each family of them, where that is large;
-    None if there is one family at most."""
+    """`graph` with a copy of the ops between dots for each family, if these are large. None if
+    there is at most one family."""
     chains = [c for c in find_chains(graph, device) if _is_large(graph, c, device)]
     stops = frozenset(op.id for op in graph if kind_of(op.opcode) not in _TRACED)
     families = _families(graph, chains, stops)
@@ -63,13 +64,13 @@ def recomputed(graph: Graph, device: Device) -> Recomputed | None:
 
 
 def _is_large(graph: Graph, chain: Chain, device: Device) -> bool:
-    """Whether moving the elements takes longer than a launch: others may as well be kept."""
+    """Whether moving the elements takes longer than a launch; smaller ones may be stored."""
     return any(graph.ops[i].shape.bytes >= device.large_tensor_bytes for i in chain.products)
 
 
 def _views(graph: Graph, inside: frozenset[int], dots: list[Op]) -> set[int]:
-    """The ops that only move elements between what `inside` and `dots` read, and where that is
-    computed."""
+    """The ops that only move elements between what `inside` and `dots` read, and the ops that
+    compute it."""
     found: set[int] = set()
     todo = [o for op in (*(graph.ops[i] for i in inside), *dots) for o in op.operands]
     while todo:
@@ -101,7 +102,7 @@ def _axis(op: Op, products: frozenset[int], stops: frozenset[int]) -> Axis | Non
     stage = new_stage(op, 0)
     try:
         leaves, _ = closure(op, stage.dims, stage.inner, stops)
-    except CodegenError:  # an op that only XLA computes
+    except CodegenError:  # an op that only XLA can compute
         return None
     summed = {v for i in stage.inner for v in i.variables}
     for leaf, index in sorted(leaves, key=lambda found: found[0].id):
@@ -114,7 +115,7 @@ def _axis(op: Op, products: frozenset[int], stops: frozenset[int]) -> Axis | Non
 def _add_reductions(
     graph: Graph, chains: list[Chain], families: list[_Family], stops: frozenset[int]
 ) -> None:
-    """Gives every reduction of elements to the first family along its axis that waits for it."""
+    """Adds every reduction of elements to the first family along its axis that depends on it."""
     products = frozenset[int]().union(*(c.products for c in chains))
     for op in graph:
         if kind_of(op.opcode) is not Kind.REDUCTION:

@@ -48,7 +48,7 @@ def partition_steps(graph: Graph, fusible: int) -> Iterator[tuple[str, int]]:
             classes[found] |= 1 << i
     bits, inert = 0, fusible | free_bits(graph)
     for op in graph:
-        # a tuple that something reads stands between its parts and its readers
+        # a tuple that is read separates its parts from its readers
         barrier = op.opcode in ("tuple", "after-all") and graph.users[op.id]
         if barrier or (kind_of(op.opcode) is not Kind.STRUCTURE and not inert >> op.id & 1):
             bits |= 1 << op.id
@@ -81,8 +81,8 @@ def _latest(graph: Graph, parts: int) -> list[int]:
     before = predecessors(graph)
     levels = [0] * len(graph)
     for op in reversed(graph.ops):
-        # a member just before a partition op is one level before it; the partition op itself
-        # shares the level of what follows it, as in the other two orders
+        # a member just before a partition op is one level before it; the partition op itself shares
+        # the level of its successors, as in the other two orders
         level = levels[op.id]
         for i in ids(before[op.id]):
             levels[i] = min(levels[i], level - (parts >> op.id & 1))
@@ -108,7 +108,7 @@ def intervals(graph: Graph, fusible: int, parts: int, order: str) -> list[int]:
     """Algorithm 1: the fusible ops between one partition op and the next, START before the first.
 
     Every result is convex: an op on a path between two ops of one interval lies between them in
-    the order, and it is no partition op, because those raise the count.
+    the order, and it is not a partition op, because those raise the count.
     """
     found: dict[int, int] = {}
     levels = levels_of(graph, parts, order)
@@ -119,7 +119,7 @@ def intervals(graph: Graph, fusible: int, parts: int, order: str) -> list[int]:
 
 def substitution(graph: Graph, fusible: int) -> Iterator[tuple[int, str]]:
     """All patterns of the multi-step heuristic as (bitset, rule): the intervals of every step and
-    order, and their connected parts, since packing independent parts is a choice of its own."""
+    order, and their connected parts, since packing independent parts is a separate choice."""
     for step, parts in partition_steps(graph, fusible):
         for order in ORDERS:
             for interval in intervals(graph, fusible, parts, order):

@@ -1,8 +1,8 @@
-"""Windows: runs of neighbouring levels of a graph, with what lies between them.
+"""Windows: runs of adjacent levels of a graph, with everything in between.
 
-Algorithm 1 offers either everything between two kept ops, or everything split at every small GEMM
-or reduction. An unrolled recurrence of fifty steps wants something in between: a few steps at a
-time. Windows double in length and overlap by half.
+Algorithm 1 offers either everything between two ops that libraries keep, or everything split at
+every small GEMM or reduction. An unrolled recurrence of fifty steps needs something in between: a
+few steps at a time. Windows double in length and overlap by half.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fusionstitch.patterns.substitution import intervals, levels_of, partition_s
 
 
 def windows(graph: Graph, fusible: int) -> Iterator[tuple[int, str]]:
-    """Runs of the intervals of each step as (bitset, rule), partition ops included. Convex: levels
-    rise along every edge, so a path between two ops of a window stays inside its levels, and
-    inside the interval of the first step that it was cut from."""
+    """Runs of the intervals of each step as (bitset, rule), including partition ops. They are
+    convex: levels rise along every edge, so a path between two ops of a window stays inside its
+    levels, and inside the interval of the first step that it was cut from."""
     steps = list(partition_steps(graph, fusible))
     for order in ("earliest", "latest"):
         whole = intervals(graph, fusible, steps[0][1], order)
@@ -36,24 +36,27 @@ def windows(graph: Graph, fusible: int) -> Iterator[tuple[int, str]]:
 
 
 def unit_windows(graph: Graph, units: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """Runs of the depths of `units` as (bitset, rule), and their connected parts: several of XLA's
-    kernels in a row as one. Ops that several units hold join where all of those are in; and, in
-    other patterns, those where the first of them is, which hands their values over."""
+    """Runs of the depths of `units` as (bitset, rule), and their connected parts: several
+    consecutive XLA kernels as one.
+
+    Ops in several units join where all of these units are in the window. Other patterns have them
+    where the first of the units is, which then passes their values on.
+    """
     by_depth: dict[int, list[int]] = {}
     for number, depth in contract(graph, units).depths().items():
         by_depth.setdefault(depth, []).append(number)
     levels = [by_depth[depth] for depth in sorted(by_depth)]
     several = overlap(units)
     bands = [union(units[number] for number in level) for level in levels]
-    # what units of other levels compute, too, as long as they have ops of their own
+    # ops that units of other levels also compute, if those have ops of their own
     shared = [
         union(units[number] & several for number in level if units[number] & ~several)
         for level in levels
     ]
     before = list(accumulate(shared, or_, initial=0))
-    behind = list(accumulate(reversed(shared), or_, initial=0))[::-1]
+    after = list(accumulate(reversed(shared), or_, initial=0))[::-1]
     for first, end in _runs(len(levels)):
-        yield from _with_parts(graph, union(bands[first:end]) & ~(before[first] | behind[end]))
+        yield from _with_parts(graph, union(bands[first:end]) & ~(before[first] | after[end]))
     own = owned(units)
     bands = [union(own[number] for number in level) for level in levels]
     for first, end in _runs(len(levels)):
@@ -67,7 +70,7 @@ def _with_parts(graph: Graph, bits: int) -> Iterator[tuple[int, str]]:
 
 
 def _runs(count: int) -> Iterator[tuple[int, int]]:
-    """(first, end) of runs among `count` neighbours."""
+    """(first, end) of runs among `count` adjacent items."""
     width = 1
     while width < count:
         for first in range(0, count, max(1, width // 2)):

@@ -1,4 +1,4 @@
-"""A pattern on its way into the plan: what is known of it so far."""
+"""A candidate pattern: what is known of it so far."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fusionstitch.plan.scores import Score
 
 @dataclass(eq=False)
 class Candidate:
-    """A pattern that may be chosen, from the generator that offered it to the plan.
+    """A pattern that may be chosen, as a generator offered it.
 
     Attributes:
         pattern: the ops
-        bound: microseconds that it can win at most, known without a kernel
-        found: the kernel it would get, or why there is none; None until code generation was asked
-        said: what the scorer says of that kernel
-        score: the same as measurements judge it, as long as the pattern may be chosen
-        refused: why it may not
-        is_confirmed: whether a closer look, which is taken once, has shown that it wins
+        bound: upper bound of its gain in microseconds, known without a kernel
+        found: its kernel's facts, or why there is no kernel; None until code generation was asked
+        said: the scorer's score of that kernel
+        score: the same after measurements, as long as the pattern may be chosen
+        refused: why it may not be chosen
+        is_confirmed: whether a closer look, which is taken once, has confirmed its gain
     """
 
     pattern: Pattern
@@ -44,21 +44,21 @@ class Candidate:
 
     @property
     def value(self) -> float:
-        """What the planner maximises: the gain where it is known, else the bound; microseconds."""
+        """What the planner maximizes, in microseconds: the gain if known, else the bound."""
         return self.bound if self.score is None else self.score.gain_us
 
     @property
     def known(self) -> Score:
-        """Its score. It must have one."""
+        """Its score, which must exist."""
         assert self.score is not None
         return self.score
 
     @property
     def facts(self) -> KernelFacts:
-        """What its kernel does. There must be one."""
+        """The facts of its kernel, which must exist."""
         assert isinstance(self.found, KernelFacts)
         return self.found
 
     def refuse(self, verdict: Verdict) -> None:
-        """It is not chosen, for this reason."""
+        """Excludes it, for this reason."""
         self.refused, self.score = verdict, None

@@ -1,5 +1,5 @@
-"""The independent check of a plan. It shares no code with the planner or its bitsets: a defect
-there must not hide itself here."""
+"""The independent check of a plan. It shares no code with the planner or its bitsets, so that a
+defect there cannot hide here."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Plan
 
-#: Share of a sum within which sums count as equal.
+#: Relative difference within which sums count as equal.
 _ROUNDING = 1e-6
 _NEVER_MEMBERS = frozenset({Kind.STRUCTURE, Kind.PARTITION, Kind.SOURCE})
 
 
 def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float]) -> Verdict:
-    """Whether `patterns` with `scores` are a legal plan of `graph`: members of legal kinds, none of
-    them left to XLA, disjoint, each convex, the contracted graph acyclic (control dependences too),
-    every score finite and not negative, every border value one that the module has a name for."""
+    """Whether `patterns` with `scores` are a legal plan of `graph`.
+
+    Members must have legal kinds and not be left to XLA. Patterns must be disjoint and convex, and
+    the contracted graph acyclic, including control dependences. Scores must be finite and not
+    negative. Values at borders must have instructions in the module.
+    """
     if len(patterns) != len(scores):
         return forbid("Patterns and scores differ in number.")
     owner: dict[int, int] = {}
@@ -54,7 +57,7 @@ def check_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float
                     op=op.name,
                 )
     if _acyclic(graph, owner):
-        return allow()  # a pattern that is not convex would be a cycle of its own
+        return allow()  # a pattern that is not convex would form a cycle
     for number in range(len(patterns)):
         outside = _between(graph, owner, number)
         if outside is not None:
@@ -74,14 +77,14 @@ def _is_of_loop(graph: Graph, op: Op, members: Sequence[Op]) -> bool:
 
 
 def _is_part(op: Op, bits: int) -> bool:
-    """Whether `op` is a part of what a reduction, scan or factorisation among `bits` gives."""
+    """Whether `op` is one of the results of a reduction, scan or factorization among `bits`."""
     if op.opcode != "get-tuple-element" or op.operands[0].opcode not in GIVE_PARTS:
         return False
     return bool(bits >> op.operands[0].id & 1)
 
 
 def verify_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[float]) -> None:
-    """Raises VerifyError where `check_plan` forbids."""
+    """Raises VerifyError if `check_plan` forbids."""
     verdict = check_plan(graph, patterns, scores)
     if not verdict:
         raise VerifyError(f"The plan of {graph.name} is not legal: {verdict}. Please report this.")
@@ -89,7 +92,7 @@ def verify_plan(graph: Graph, patterns: Sequence[Pattern], scores: Sequence[floa
 
 def check_times(plan: Plan) -> Verdict:
     """Whether the times of a plan add up, XLA's and ours: a whole takes at least as long as its
-    parts, and what the patterns leave to XLA takes as long on both sides."""
+    parts, and what the patterns leave to XLA takes equally long on both sides."""
     left = []
     for whole, parts in (
         (plan.xla_us, [one.spared_us for one in plan.chosen]),
@@ -106,7 +109,7 @@ def check_times(plan: Plan) -> Verdict:
 
 
 def verify_times(plan: Plan) -> None:
-    """Raises VerifyError where `check_times` forbids."""
+    """Raises VerifyError if `check_times` forbids."""
     verdict = check_times(plan)
     if not verdict:
         raise VerifyError(
@@ -126,7 +129,7 @@ def _needs(graph: Graph) -> dict[int, list[int]]:
 
 
 def _between(graph: Graph, owner: dict[int, int], number: int) -> Op | None:
-    """An op outside pattern `number` that depends on it and that it depends on."""
+    """An op outside pattern `number` that both depends on it and is needed by it."""
     needs = _needs(graph)
     below: set[int] = set()  # outside, depends on the pattern
     for op in graph:

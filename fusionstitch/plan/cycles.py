@@ -1,4 +1,4 @@
-"""Cycles of the graph that results when every chosen pattern becomes one node."""
+"""Cycles in the graph that results when every chosen pattern becomes one node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusionstitch.patterns.contract import contract
 
 
 def contracted_cycle(graph: Graph, patterns: Sequence[int]) -> list[int] | None:
-    """A shortest cycle through disjoint `patterns` (bitsets) as their indices, None for a DAG."""
+    """A shortest cycle through disjoint `patterns` (bitsets), as their indices; None for a DAG."""
     contracted = contract(graph, patterns)
     nodes = contracted.needs
     stuck = nodes.keys() - contracted.order()

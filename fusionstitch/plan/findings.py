@@ -1,4 +1,4 @@
-"""What measuring found out about the patterns of a graph, in the currency of their scores."""
+"""What measurements revealed about the patterns of a graph, in the unit of their scores."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fusionstitch.plan.scores import MARGIN_US, MEASURED_SHARE, Score
 SLOWER = "Measured beside XLA's kernels for the same ops, it is no faster."
 UNLIKELY = "By what was measured of its ops, XLA's own kernels are as fast."
 UNPROVEN = "What the model says it wins is within the model's error, and it was not measured."
-#: Measured times count as so many times the modelled ones at most, and as a part of them at least:
-#: more is nothing that other patterns over the same ops would share.
+#: Ratios of measured to modelled times are clamped to this factor, and to its inverse: larger
+#: differences would not apply to other patterns over the same ops.
 MOST = 4.0
 
 
@@ -25,7 +25,7 @@ class Comparison:
     Attributes:
         ours_us: with the patterns among them stitched
         xla_us: as XLA compiles all of them
-        patterns: how many patterns that were
+        patterns: the number of these patterns
     """
 
     ours_us: float
@@ -35,10 +35,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What plans rest on besides the model: comparisons by what was compared. It is not `whole`
-    where something could not be measured just then, because the GPU was busy, say. Of a program
-    that is `tried` as a whole less need be proven before; where that trial came first (`put_off`),
-    nothing is, and the plans are the model's."""
+    """What plans rest on besides the model: comparisons by group key.
+
+    It is not `whole` if something could not be measured at the time, for example on a busy GPU. A
+    program that is `tried` as a whole needs less proof beforehand. If that trial came first
+    (`put_off`), nothing was measured, and the plans are the model's.
+    """
 
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     whole: bool = True
@@ -48,7 +50,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class _Ratio:
-    """Measured times over modelled ones, as logarithms: of XLA's kernels, and of stitched ones."""
+    """Measured over modelled times, as logarithms: of XLA's kernels, and of stitched ones."""
 
     xla: float
     ours: float
@@ -56,11 +58,11 @@ class _Ratio:
 
 @dataclass(eq=False)
 class Findings:
-    """How the patterns of one graph are judged by what was measured of some of them.
+    """Judges the patterns of one graph by measurements of some of them.
 
-    Those that won in a comparison share what it won. Any other that has ops in common with measured
-    ones is expected to differ from the model as those did. `doubts` says, once nothing more
-    is measured, which patterns may not be chosen unmeasured.
+    Patterns that won in a comparison share its gain. Any other pattern with ops in common with
+    measured ones is expected to differ from the model as those did. Once nothing more is measured,
+    `doubts` says which patterns may not be chosen unmeasured.
     """
 
     gains: dict[int, float] = field(default_factory=dict)
@@ -71,10 +73,10 @@ class Findings:
     def add(
         self, found: Comparison, scores: Mapping[int, Score], rest_us: float, call_us: float
     ) -> None:
-        """Takes in what was measured of the patterns with these scores, by their bits.
+        """Adds a measurement of the patterns with these scores, by their bits.
 
-        `rest_us` is what XLA's kernels around them are modelled to take beside the patterns,
-        `call_us` what a stitched one costs more where it stands than where it was measured.
+        `rest_us` is the modelled time of XLA's kernels around them, without the patterns. `call_us`
+        is the extra cost of a stitched kernel in its program, compared to where it was measured.
         """
         extra_us = call_us * len(scores)
         claimed = sum(score.xla_us for score in scores.values())
@@ -93,16 +95,16 @@ class Findings:
         least = min(expected, key=lambda bits: (expected[bits], bits))
         for bits, gain in expected.items():
             self.gains.pop(bits, None)
-            if gain <= MARGIN_US or bits == least:  # one of them has to go
+            if gain <= MARGIN_US or bits == least:  # one of them must be dropped
                 self.gains[bits] = 0.0
 
     def judged(self, pattern: Pattern, score: Score) -> Score:
-        """What the scorer says of a pattern, as far as measuring does not change it."""
+        """The score of a pattern, adjusted by the measurements."""
         if not score.wins:
             return score
         if (gain := self.gains.get(pattern.bits)) is not None:
             return replace(score, gain_us=gain, reason="" if gain else SLOWER)
-        # a measured one goes before one that is expected to win more by what times scatter by
+        # a measured pattern precedes one whose expected gain is larger only by noise
         gain = self._expected(pattern.bits, score, MEASURED_SHARE)
         score = replace(score, gain_us=gain, reason="" if gain > MARGIN_US else UNLIKELY)
         if score.wins and self.doubts is not None and self.doubts(pattern, score):
@@ -110,8 +112,8 @@ class Findings:
         return score
 
     def _expected(self, bits: int, score: Score, less: float = 0.0) -> float:
-        """The gain of a pattern if each op differs from the model as measured ops did, `less` a
-        share of XLA's time."""
+        """The gain of a pattern if each op differs from the model as measured ops did, with XLA's
+        time reduced by the share `less`."""
         known = [self._ratios[i] for i in ids(bits) if i in self._ratios]
         if not known:
             return score.gain_us

@@ -1,7 +1,7 @@
-"""Weighted set packing, exactly, by dynamic programming along the ops of a graph.
+"""Exact weighted set packing, by dynamic programming along the ops of a graph.
 
-Candidates hold ops near each other in topological order, so that at every op only few sets of later
-ops can be taken already (the frontier). Prices tell which of those can no longer win.
+Candidates contain ops that are close in topological order, so that at every op only few sets of
+later ops can already be taken (the frontier). Prices show which of those can no longer win.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections.abc import Sequence
 
 from fusionstitch.plan.prices import Prices
 
-#: Frontiers looked at in all before the search gives up: a millisecond of it, in which HiGHS
-#: solves a small program and a tenth of one of a thousand columns.
+#: The most frontiers before the search gives up: a millisecond. In that time HiGHS solves a small
+#: program, or a tenth of one with a thousand columns.
 MOST_FRONTIERS = 2_000
 
-#: Columns taken so far, the last first.
+#: Columns taken so far, the last one first.
 Trace = tuple[int, "Trace"] | None
 
 
 def pack(
     columns: Sequence[Sequence[int]], weights: Sequence[float], prices: Prices
 ) -> list[int] | None:
-    """The columns of the best packing, ascending; None where it would take too long to find.
+    """The columns of the best packing, ascending; None if finding it would take too long.
 
-    `columns` hold ascending rows, of which each may be in one chosen column at most.
+    `columns` contain ascending rows; each row may be in at most one chosen column.
     """
     first: dict[int, list[tuple[int, int]]] = {}  # row -> (column, its later rows)
-    for column in prices.kept:
+    for column in prices.remaining:
         leading, *rest = columns[column]
         first.setdefault(leading, []).append((column, sum(1 << row for row in rest)))
     # rows taken ahead -> (lost against the bound, worth, columns)

@@ -1,8 +1,9 @@
 """The fusion plan as an integer program (paper 4.1): disjoint patterns of the largest total score.
 
-The program is split into connected parts. Each is narrowed by prices to the candidates that may win
-and solved along the frontier, or by HiGHS in this process where that is too wide. A plan whose
-contracted graph has a cycle is cut off and the parts it touches are solved again (Figure 3).
+The program is split into connected parts. Prices narrow each part to the candidates that may win.
+It is then solved along the frontier, or by HiGHS in this process if the frontier is too wide. A
+plan whose contracted graph has a cycle is cut off, and the affected parts are solved again (Figure
+3).
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from fusionstitch.plan.cycles import contracted_cycle
 from fusionstitch.plan.frontier import pack
 from fusionstitch.plan.prices import priced
 
-#: Scores are told apart down to this many microseconds; nearer ones count as equal.
+#: Scores that differ by less than this many microseconds count as equal.
 RESOLUTION_US = 1e-3
-#: PuLP's status of a program solved within the gap (named differently in PuLP 3 and 4).
+#: PuLP's status of a program solved within the gap (its name differs in PuLP 3 and 4).
 OPTIMAL = 1
-#: Steps of HiGHS that take longer than they save: without them 50 programs of 70 to 1200 columns,
-#: of three training steps, took it a quarter of the time.
+#: Steps of HiGHS that take longer than they save. Without them, 50 programs of 70 to 1200 columns
+#: from three training steps took a quarter of the time.
 _SKIPPED: Mapping[str, Any] = {"presolve": "off", "mip_heuristic_run_feasibility_jump": False}
 
 
@@ -50,8 +51,8 @@ class Solution:
 
 @dataclass
 class Program:
-    """The candidates of one graph. `solve` may be called again after scores changed: cuts stay,
-    and parts whose scores did not change are not solved again.
+    """The candidates of one graph. `solve` may be called again after scores change: cuts are
+    retained, and parts with unchanged scores are not solved again.
 
     A cut is a set of candidate indices that must not all be chosen together.
     """
@@ -69,8 +70,8 @@ class Program:
     def solve(self, scores: Mapping[int, float]) -> Solution:
         """The best plan over the candidates in `scores` (index -> microseconds, all positive).
 
-        Equal scores are broken towards the earlier candidate. Raises PlanError when the cycle
-        cuts do not come to an end within `limits.max_rounds`.
+        Among equal scores, earlier candidates win. Raises PlanError if cycle cuts do not end within
+        `limits.max_rounds`.
         """
         for _ in range(self.limits.max_rounds):
             chosen: list[int] = []
@@ -90,8 +91,8 @@ class Program:
         )
 
     def _cut(self, cycle: list[int], active: list[int]) -> None:
-        """Forbids the cycle and, for each pattern on it, every candidate in a cycle of two with it:
-        the next rounds would find those one by one."""
+        """Forbids the cycle and, for each pattern on it, every candidate that forms a cycle of two
+        with it: the next rounds would find those one by one."""
         self.cuts[frozenset(cycle)] = None
         above = self._above
         for i in active:
@@ -110,7 +111,7 @@ class Program:
         """Candidates connected through a shared op or a cut."""
         bits: dict[int, int] = {}  # by part, its ops
         joined: dict[int, list[int]] = {}  # and its candidates
-        owner: dict[int, int] = {}  # by op, the part that held it first
+        owner: dict[int, int] = {}  # by op, the first part that contains it
         into: dict[int, int] = {}  # a part, the one it became part of
         covered = 0
         for i in active:
@@ -154,7 +155,7 @@ class Program:
         return self._known[key]
 
     def _rows(self, members: set[int]) -> list[tuple[int, ...]]:
-        """One constraint per op over the members that hold it, equal ones once."""
+        """One constraint per op over the members that contain it, without duplicates."""
         if len(self._rows_of) != len(self.bits):
             holders: dict[int, list[int]] = {}
             for i, bits in enumerate(self.bits):
@@ -180,24 +181,24 @@ def _solve(
     """(chosen, proven optimal) of one connected part."""
     weight = {i: _weight(scores[i], rank, len(part)) for rank, i in enumerate(part)}
     pairs = [tuple(sorted(cut)) for cut in cuts if len(cut) == 2]
-    if len(pairs) < len(cuts):  # not all constraints say that one of several may be chosen
+    if len(pairs) < len(cuts):  # some constraints are not of the form "at most one of these"
         return _by_highs(part, weight, rows, cuts, limits)
-    held: dict[int, list[int]] = {i: [] for i in part}
+    columns_of: dict[int, list[int]] = {i: [] for i in part}
     for number, row in enumerate((*rows, *pairs)):
         for i in row:
-            held[i].append(number)
-    alone = [i for i in part if not held[i]]
-    joined = [i for i in part if held[i]]
+            columns_of[i].append(number)
+    alone = [i for i in part if not columns_of[i]]
+    joined = [i for i in part if columns_of[i]]
     if not joined:
         return tuple(alone), True
-    columns, worth = [held[i] for i in joined], [weight[i] for i in joined]
+    columns, worth = [columns_of[i] for i in joined], [weight[i] for i in joined]
     prices = priced(columns, worth, len(rows) + len(pairs))
     packed = pack(columns, worth, prices)
     if packed is not None:
         return tuple(sorted(alone + [joined[column] for column in packed])), True
-    kept = {*alone, *(joined[column] for column in prices.kept)}
-    inside = [tuple(filter(kept.__contains__, row)) for row in (*rows, *pairs)]
-    return _by_highs(sorted(kept), weight, [row for row in inside if len(row) > 1], (), limits)
+    remaining = {*alone, *(joined[column] for column in prices.remaining)}
+    inside = [tuple(filter(remaining.__contains__, row)) for row in (*rows, *pairs)]
+    return _by_highs(sorted(remaining), weight, [row for row in inside if len(row) > 1], (), limits)
 
 
 def _by_highs(
@@ -207,11 +208,11 @@ def _by_highs(
     cuts: Sequence[frozenset[int]],
     limits: SolverLimits,
 ) -> tuple[tuple[int, ...], bool]:
-    """What the solver returns is checked; anything else than a feasible choice of zeros and ones is
-    replaced by the greedy one."""
-    import pulp  # on first use: few programs need it, and it takes a while to load
+    """Solves with HiGHS and checks the result: anything but a feasible choice of zeros and ones is
+    replaced by the greedy choice."""
+    import pulp  # on first use: few programs need it, and loading takes a while
 
-    problem: Any = pulp.LpProblem("plan", pulp.LpMaximize)  # typed otherwise in PuLP 3 and 4
+    problem: Any = pulp.LpProblem("plan", pulp.LpMaximize)  # its type differs in PuLP 3 and 4
     take = {i: problem.add_variable(f"x{i}", 0, 1, pulp.LpInteger) for i in part}
     problem += pulp.lpSum(weight[i] * take[i] for i in part)
     for row in rows:
@@ -228,7 +229,7 @@ def _by_highs(
             **_SKIPPED,
         )
     )
-    # PuLP 3 returns the status, PuLP 4 an object that holds it
+    # PuLP 3 returns the status, PuLP 4 an object that contains it
     proven = int(getattr(result, "status", result)) == OPTIMAL
     values = {i: take[i].value() for i in part}
     chosen = tuple(i for i in part if (values[i] or 0.0) > 0.5)
@@ -244,8 +245,8 @@ def _by_highs(
 
 @functools.cache
 def _silent_highs() -> Any:
-    """PuLP's HiGHS with one thread, whose options hold while it is made: HiGHS 1.16 prints its
-    version when it is given callbacks, which its constructor does."""
+    """PuLP's HiGHS with one thread. Its options already apply while it is created: HiGHS 1.16
+    prints its version when it gets callbacks, which its constructor sets."""
     import highspy
     import pulp
 
@@ -264,7 +265,8 @@ def _silent_highs() -> Any:
 
 
 def _weight(score: float, rank: int, count: int) -> float:
-    """The score in whole units of the resolution, plus less than one in all for coming early."""
+    """The score in units of the resolution, plus a fraction that favors earlier candidates; all
+    fractions together are less than one unit."""
     return max(1, round(score / RESOLUTION_US)) + 0.5 * (count - rank) / count**2
 
 

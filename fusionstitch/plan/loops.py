@@ -1,7 +1,7 @@
-"""Loops of a graph that may become one kernel each, and what they take under XLA.
+"""Loops of a graph that may become one kernel each, and their times under XLA.
 
-XLA launches the kernels of a body from the host, iteration by iteration: a loop takes as long as
-the kernels of its body and its condition, as often as it turns.
+XLA launches the kernels of a loop body from the host in each iteration. A loop takes as long as the
+kernels of its body and condition, times its trip count.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from fusionstitch.patterns.candidates import POINTER_BYTES
 from fusionstitch.patterns.fusible import DTYPES, fusible_ops, multiplied_as_asked
 from fusionstitch.patterns.pattern import Pattern, loop_bits, spread_bits
 
-#: How often a loop and those in its body turn: (turns, those of each inner loop in order, whether
-#: XLA knows how often).
-Turns = tuple[int, tuple["Turns", ...], bool]
+#: Iterations of a loop and of the loops in its body: (trip count, those of each inner loop in
+#: order, whether XLA knows the trip count).
+Iterations = tuple[int, tuple["Iterations", ...], bool]
 
 
 @dataclass(frozen=True)
 class Loops:
-    """Loops with XLA's microseconds, what is known of them by `Pattern.key`, and those that stay
-    XLA's with the reasons."""
+    """Loops with XLA's microseconds, what is known of them by `Pattern.key`, and the loops that
+    stay with XLA, with the reasons."""
 
     priced: tuple[tuple[Pattern, float], ...] = ()
     facts: Mapping[str, KernelFacts | Verdict] = field(default_factory=dict)
@@ -50,8 +50,8 @@ def stitchable_loops(
     inspect: Callable[[Pattern], KernelFacts | Verdict],
     truth: XlaTruth | None = None,
 ) -> Loops:
-    """The loops of `graph`, outermost ones, of which code generation makes kernels. Their times
-    under XLA are scaled to `truth`."""
+    """The outermost loops of `graph` that code generation can make kernels of. Their times under
+    XLA are scaled to `truth`."""
     if not become_kernels(options):
         return Loops()
     priced, refused = [], []
@@ -71,35 +71,39 @@ def stitchable_loops(
         if isinstance(found, Verdict):
             refused.append((bits, "loop", found))
             continue
-        turns = dict(found.facts)["turns"]
-        assert isinstance(turns, tuple)
-        priced.append((verdict, xla_loop_us(op, turns, works.device, truth)))
+        iterations = dict(found.facts)["turns"]
+        assert isinstance(iterations, tuple)
+        priced.append((verdict, xla_loop_us(op, iterations, works.device, truth)))
     return Loops(tuple(priced), known, tuple(refused))
 
 
-def xla_loop_us(loop: Op, turns: Turns, device: Device, truth: XlaTruth | None = None) -> float:
+def xla_loop_us(
+    loop: Op, iterations: Iterations, device: Device, truth: XlaTruth | None = None
+) -> float:
     """Microseconds of a loop under XLA."""
     condition, body = loop.called
-    kernels = _graph_us(condition, (), device, truth) + _graph_us(body, turns[1], device, truth)
-    beside = device.loop_turn_us + (0.0 if turns[2] else device.loop_wait_us)
-    return turns[0] * (beside * overhead_share(loop, truth) + kernels)
+    kernels = _graph_us(condition, (), device, truth) + _graph_us(
+        body, iterations[1], device, truth
+    )
+    beside = device.loop_turn_us + (0.0 if iterations[2] else device.loop_wait_us)
+    return iterations[0] * (beside * overhead_share(loop, truth) + kernels)
 
 
 def _graph_us(
-    graph: Graph, inner: tuple[Turns, ...], device: Device, truth: XlaTruth | None
+    graph: Graph, inner: tuple[Iterations, ...], device: Device, truth: XlaTruth | None
 ) -> float:
     fusible = fusible_ops(graph, device)
     works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
     hosts = fused_into(op for op, _ in fusible.refused)
     pairs = zip(loops_of(graph), inner, strict=True)
-    nested = sum(xla_loop_us(op, turns, device, truth) for op, turns in pairs)
+    nested = sum(xla_loop_us(op, iterations, device, truth) for op, iterations in pairs)
     return scaled_plan(xla_fusions(works, fusible.bits | hosts), truth).us + nested
 
 
 def _legal(
     graph: Graph, loop: Op, bits: int, awaited: set[int], device: Device
 ) -> Pattern | Verdict:
-    """The loop as a pattern, or why it is none."""
+    """The loop as a pattern, or why it cannot be one."""
     users = graph.users[loop.id]
     if loop.shape.is_tuple and not bits >> loop.operands[0].id & 1:
         return forbid("What it starts from is a tuple of another's.")

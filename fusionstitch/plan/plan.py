@@ -1,4 +1,4 @@
-"""What planning returns: the chosen patterns, and every candidate that was turned down with why."""
+"""The result of planning: the chosen patterns, and every rejected candidate with the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusionstitch.hlo.verdict import Verdict
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Comparison
 
-#: Patterns that a notebook shows, and ops of each.
+#: The most patterns shown in a notebook, and ops of each.
 SHOWN, SHOWN_OPS = 12, 6
 
 
@@ -23,16 +23,16 @@ class Chosen:
     """A pattern of the plan; times are microseconds of one run.
 
     Attributes:
-        pattern: its ops, and the values that they read and hand on
-        score_us: what the scorer says is won
-        modelled_us: what the stitched kernel is estimated (or measured) to take
-        xla_us: what XLA's kernels for the same ops are estimated (or measured) to take
-        facts: the kernel before it was written: `scope`, `threads`, `shared_bytes`, `registers`
-        spared_us: what XLA is spared by this pattern beside the others of the plan, of which none
-            claims what another one does: these add up, unlike `xla_us`
-        measured: what was measured to judge it, if anything was
-        xla_source: where `xla_us` is from: "modelled", "scaled" to what the program was measured to
-            take under XLA, or "measured"
+        pattern: its ops, and the values that they read and pass on
+        score_us: the gain by the scorer
+        modelled_us: estimated (or measured) time of the stitched kernel
+        xla_us: estimated (or measured) time of XLA's kernels for the same ops
+        facts: the kernel's plan: `scope`, `threads`, `shared_bytes`, `registers`
+        spared_us: the time that this pattern spares XLA beside the others of the plan. Each part of
+            XLA's time counts for one pattern only, so these add up, unlike `xla_us`
+        measured: the measurement that it was judged by, if any
+        xla_source: where `xla_us` comes from: "modelled", "scaled" to the measured time of the
+            program under XLA, or "measured"
     """
 
     pattern: Pattern
@@ -46,7 +46,8 @@ class Chosen:
 
     @property
     def wins_us(self) -> float:
-        """What the plan wins by this pattern. All of them together are what the plan wins."""
+        """The plan's gain from this pattern. The gains of all patterns add up to the plan's
+        gain."""
         return self.spared_us - self.modelled_us
 
     def __repr__(self) -> str:
@@ -59,14 +60,14 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A candidate (or a single op that can be no member) that is not in the plan.
+    """A candidate, or a single op that cannot be a member, that is not in the plan.
 
     Attributes:
-        graph: the one that it is of
+        graph: the graph of the ops
         bits: its ops, as a bitset of their ids
-        rule: what proposed it
+        rule: the rule that proposed it
         reason: why it is not in the plan, as a sentence
-        facts: names and values that back the reason
+        facts: names and values that support the reason
     """
 
     graph: Graph
@@ -89,13 +90,13 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Stats:
-    """How a plan came about.
+    """How a plan was found.
 
     Attributes:
-        candidates: patterns that were proposed
-        inspected: those that were scored
-        distinct: different structures among them
-        solves: integer programs that were solved
+        candidates: number of proposed patterns
+        inspected: number of scored patterns
+        distinct: number of different structures among them
+        solves: number of integer programs solved
         optimal: whether each was solved to proven optimality
     """
 
@@ -113,15 +114,15 @@ class Plan:
     Attributes:
         graph: the ops
         chosen: the patterns that become kernels
-        rejected: the candidates that do not, with the reason
-        cuts: constraints that cycles cost
-        xla_us: estimate for the whole graph left to XLA, in microseconds
-        modelled_us: estimate for the graph with the plan carried out: as in `xla_us` what XLA
-            computes either way, and the patterns' `modelled_us` for their `spared_us`
-        stats: how the plan came about
-        given: the graph that was to be planned, where `graph` holds copies of some of its ops
+        rejected: the other candidates, with the reasons
+        cuts: number of constraints added against cycles
+        xla_us: estimated microseconds of the whole graph under XLA
+        modelled_us: estimated microseconds of the graph with the plan carried out: `xla_us`, with
+            the patterns' `modelled_us` in place of their `spared_us`
+        stats: how the plan was found
+        given: the original graph, if `graph` contains copies of some of its ops
             (`fusionstitch/patterns/recompute.py`)
-        xla_source: where `xla_us` is from: "modelled", or "scaled" to what was measured
+        xla_source: where `xla_us` comes from: "modelled", or "scaled" to a measured time
     """
 
     graph: Graph
@@ -183,12 +184,12 @@ class Plan:
 
     @property
     def program(self) -> Graph:
-        """The graph that was to be planned."""
+        """The original graph."""
         return self.given or self.graph
 
     def instead_of(self, graph: Graph, xla_us: float) -> Plan:
-        """The plan of a graph with copies as a plan of the `graph` that was given, for which XLA
-        takes `xla_us`, more than the plan leaves to it: the copies spare XLA nothing."""
+        """The plan of a graph with copies as a plan of the original `graph`, which takes XLA
+        `xla_us`. That is more than the plan leaves to XLA: the copies spare XLA nothing."""
         left = self.modelled_us - sum(one.modelled_us for one in self.chosen)
         share = (xla_us - left) / (self.xla_us - left)
         chosen = tuple(replace(one, spared_us=one.spared_us * share) for one in self.chosen)

@@ -34,7 +34,7 @@ from fusionstitch.plan.scores import (
 )
 from fusionstitch.plan.search import Inspect, Search
 
-#: How often unions of chosen patterns are offered as further candidates.
+#: How often unions of chosen patterns are offered as additional candidates.
 MERGE_ROUNDS = 2
 
 
@@ -65,14 +65,14 @@ def plan(
 
 
 class Planner:
-    """The fusion plan of `graph` on `device`; `offered` are candidates that no generator makes.
+    """Finds the fusion plan of `graph` on `device`; `offered` are additional candidates.
 
-    `inspect` is asked once per distinct structure, and `compare`, which looks for a faster kernel
-    of the same and takes longer, once per structure that would be chosen. `measure` gives the
-    measured times of a pattern, None where there are none (paper 4.3). `scorer` replaces what
-    options.scorer names. `in_loop` says that the graph is the body of a while loop. XLA's times are
-    scaled to the `truth` about the program, if it was measured. Its methods raise PlanError if
-    cycle cuts do not end, VerifyError if the plan fails its check.
+    `inspect` is called once per distinct structure. `compare` looks for a faster kernel and takes
+    longer; it is called once per structure that would be chosen. `measure` returns measured times
+    of a pattern, or None (paper 4.3). `scorer` replaces the one that options.scorer names.
+    `in_loop` says that the graph is the body of a while loop. If the program's time under XLA was
+    measured, XLA's times are scaled to that `truth`. Methods raise PlanError if cycle cuts do not
+    end, and VerifyError if the plan fails its check.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class Planner:
         works.loops.update((pattern.bits, us) for pattern, us in loops.priced)
         whole = union(pattern.bits for pattern, _ in loops.priced)
         self.xla = scaled_plan(xla_fusions(works, fusible.bits | hosts | whole), truth)
-        # what is measured anyway need not win by more than the model is off
+        # measured patterns need not win by more than the error of the model
         margin = 0.0 if options.scorer == "guarded" else MARGIN_SHARE
         model = ModelScorer(works, self.xla, in_loop, margin)
         self.call_us = model.call_us
         limits = SolverLimits(max_nodes=options.max_solver_nodes)
         chooses = scorer or make_scorer(options, model, measure)
-        # the paper's scores are no times
+        # the paper's scores are not times
         xla_us = 0.0 if options.scorer == "paper" else self.xla.us
         self.search = search = Search(graph, inspect, chooses, limits, compare, xla_us)
         search.rejected = [
@@ -120,7 +120,7 @@ class Planner:
 
     @property
     def units(self) -> list[int]:
-        """What XLA's kernels hold."""
+        """The ops of each of XLA's kernels."""
         return [kernel.bits for kernel in self.xla.kernels]
 
     def plan(self) -> Plan:
@@ -145,7 +145,7 @@ class Planner:
         return search.result(search.settle(solution, self.xla), self.xla)
 
     def revise(self, findings: Findings) -> Plan:
-        """The plan of the same candidates, as `findings` judge them."""
+        """The plan from the same candidates, judged by `findings`."""
         self.search.judge_by(findings)
         return self.search.result(self.search.run(), self.xla)
 
@@ -155,7 +155,7 @@ class Planner:
 
 
 def make_scorer(options: Options, model: ModelScorer, measure: Measure | None) -> Scorer:
-    """The scorer that `options.scorer` names, with `measure` laid over it if there is one."""
+    """The scorer that `options.scorer` names; times from `measure`, if given, take precedence."""
     base: ModelScorer | PaperScorer = PaperScorer(model) if options.scorer == "paper" else model
     if measure is None:
         return base

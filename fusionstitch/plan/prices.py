@@ -1,7 +1,7 @@
-"""Prices of ops: how much of the best plan's score can be lost before a candidate is out of it.
+"""Prices of ops: how much of the best plan's score a candidate may lose before it is excluded.
 
-The Lagrangian relaxation of the set packing program (Held and Karp's subgradient method, with
-Polyak's steps): every constraint gets a price, and a candidate is charged those of its constraints.
+The Lagrangian relaxation of set packing (Held and Karp's subgradient method, with Polyak's steps):
+every constraint gets a price, and a candidate pays the prices of its constraints.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Steps of the subgradient method at most, and those without a better bound before a shorter step.
+#: The most steps of the subgradient method, and steps without a better bound before the step is
+#: shortened.
 STEPS = 30
 PATIENCE = 3
-#: Steps after which a packing is looked for under the current prices.
+#: A packing is sought under the current prices after every this many steps.
 LOOK = 10
-#: Share of the bound within which values count as equal.
+#: Relative difference to the bound within which values count as equal.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Prices:
-    """No packing is worth more than `bound` less the `lost` of its columns and the `unused` of the
-    rows that none of its columns holds; some packing is worth at least `bound - gap`."""
+    """Bounds on packings. No packing is worth more than `bound` minus the `lost` of its columns and
+    the `unused` of the rows that it does not cover. Some packing is worth at least `bound -
+    gap`."""
 
     bound: float
     unused: tuple[float, ...]
@@ -31,15 +33,15 @@ class Prices:
     gap: float
 
     @property
-    def kept(self) -> list[int]:
-        """The columns that the best packing may hold."""
+    def remaining(self) -> list[int]:
+        """The columns that may be in the best packing."""
         return [column for column, lost in enumerate(self.lost) if lost <= self.gap]
 
 
 def priced(columns: Sequence[Sequence[int]], weights: Sequence[float], rows: int) -> Prices:
-    """Prices of `rows` rows, of which each may be in one chosen column at most.
+    """Prices of `rows` rows, of which each may be in at most one chosen column.
 
-    `columns` hold the rows of each column, at least one, and `weights` what it is worth.
+    `columns` lists the rows of each column, at least one; `weights` are the columns' values.
     """
     row_of = np.array([r for column in columns for r in column])
     column_of = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
@@ -82,12 +84,13 @@ def _feasible(
     column_of: np.ndarray,
     least: float,
 ) -> Prices:
-    """Raises prices until no column makes a profit, then lowers each as far as that holds."""
+    """Raises prices until no column makes a profit, then lowers each as far as this remains
+    true."""
     lost = (np.bincount(column_of, prices[row_of], len(columns)) - weight).tolist()
     price = prices.tolist()
     holders: list[list[int]] = [[] for _ in price]
-    for column, held in enumerate(columns):
-        for row in held:
+    for column, rows_of_column in enumerate(columns):
+        for row in rows_of_column:
             holders[row].append(column)
 
     def change(row: int, by: float) -> None:
@@ -108,7 +111,7 @@ def _feasible(
 
 
 def _worth(masks: Sequence[int], weights: Sequence[float], order: np.ndarray) -> float:
-    """What a packing is worth that takes columns in this order wherever they fit."""
+    """The value of the packing that takes columns in this order whenever they fit."""
     used, worth = 0, 0.0
     for column in order.tolist():
         if not used & masks[column]:

@@ -1,4 +1,4 @@
-"""What a pattern is worth, in microseconds (paper 4.3)."""
+"""The value of a pattern, in microseconds (paper 4.3)."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from fusionstitch.patterns.substitution import Class, partition_class
 #: A gain below this, or below this share of XLA's time, is within the model's error.
 MARGIN_US = 0.1
 MARGIN_SHARE = 0.1
-#: What a pattern has to win that takes the place of one kernel, as a share of what XLA is modelled
-#: to take for it: half as long again is what the model of XLA's kernels is often off by.
+#: The gain required of a pattern that replaces a single kernel, as a share of XLA's modelled time
+#: for it: the model of XLA's kernels is often off by half.
 ALONE_SHARE = 0.4
-#: What a loop has to win, as a share: nothing measures it.
+#: The gain required of a loop, as a share: nothing measures it.
 LOOP_SHARE = 0.2
-#: The same of measured times: what they scatter by.
+#: The gain required by measured times, as a share: their noise.
 MEASURED_SHARE = 0.02
-#: Ops of XLA's kernels around a pattern that are fused again to confirm its score, at most.
+#: The most ops of XLA's kernels around a pattern that are fused again to confirm its score.
 CONFIRMED_OPS = 500
 
 
 @dataclass(frozen=True)
 class Score:
-    """`gain_us` is what the planner maximises; `ours_us` and `xla_us` are the two sides where the
-    scorer knows them; `reason` says why a gain is not enough; `source` where XLA's side is from:
-    "modelled", "scaled" to what the program was measured to take, "measured"."""
+    """The planner maximizes `gain_us`. `ours_us` and `xla_us` are the two sides, if the scorer
+    knows them. `reason` says why a gain is not enough. `source` says where XLA's side comes from:
+    "modelled", "scaled" to the program's measured time, or "measured"."""
 
     gain_us: float
     ours_us: float
@@ -56,9 +56,9 @@ class Score:
 
 
 class Scorer(Protocol):
-    """`bound` is never below what `score` would give, so the hopeless need no inspection.
-    `confirms` takes longer and is asked about what is chosen: whether it wins beside the ops
-    `others` (a bitset) that are stitched, too."""
+    """The interface of scorers. `bound` is never below the gain of `score`, so that hopeless
+    patterns need no inspection. `confirms` takes longer and is called for chosen patterns: whether
+    the pattern wins if the ops `others` (a bitset) are stitched as well."""
 
     def bound(self, pattern: Pattern) -> float: ...
 
@@ -67,16 +67,15 @@ class Scorer(Protocol):
     def confirms(self, pattern: Pattern, score: Score, others: int) -> bool: ...
 
 
-#: What was measured of a pattern: (stitched microseconds, XLA's for the same ops); None: nothing.
+#: Measured times of a pattern: (stitched microseconds, XLA's for the same ops), or None.
 Measure = Callable[[Pattern], tuple[float, float] | None]
 
 
 @dataclass(frozen=True)
 class ModelScorer:
-    """XLA's estimated time for the ops, less the stitched kernel's by the cost estimate of its
-    statements. Inside the body of a while loop a custom call costs `Device.loop_call_us` more than
-    a kernel of XLA's own. `margin` is what a pattern has to win, as a share of XLA's time.
-    """
+    """XLA's estimated time for the ops, minus the stitched kernel's time by its cost estimate. In
+    the body of a while loop, a custom call costs `Device.loop_call_us` more than a kernel of XLA's.
+    `margin` is the required gain, as a share of XLA's time."""
 
     works: GraphWork
     xla: XlaPlan
@@ -90,12 +89,12 @@ class ModelScorer:
 
     @property
     def call_us(self) -> float:
-        """What a custom call costs more than a kernel of XLA's where the graph runs."""
+        """The extra cost of a custom call over a kernel of XLA's, where the graph runs."""
         return self.device.loop_call_us if self.in_loop else 0.0
 
     @property
     def source(self) -> str:
-        """Where XLA's times are from."""
+        """Where XLA's times come from."""
         return MODELLED if self.works.scale is None else SCALED
 
     def saved_us(self, bits: int) -> float:
@@ -109,16 +108,16 @@ class ModelScorer:
         if is_loop(pattern):
             return self.saved_us(bits)
         if not covers_kernel(self.xla, bits):
-            # XLA still needs every kernel it had: there is nothing to win
+            # XLA still needs all of its kernels, so there is no gain
             return 0.0
         work = self.works.fused(bits, self.works.outputs(bits))
-        # an estimate of what those take that wait for each other, lest each chain be inspected
+        # also estimates the dependent part, so that not every chain must be inspected
         waits = self.device.stage_us * self.works.chain(bits)
         return self.saved_us(bits) - least_us(work, self.device) - waits - self.call_us
 
     def ties(self, pattern: Pattern, bound_us: float) -> bool:
-        """Whether XLA's kernels for a pattern of this bound are estimated to be about as fast as
-        ours could be, so that only measuring can tell who wins."""
+        """Whether XLA's estimated time for a pattern with this bound is about that of our fastest
+        possible kernel, so that only measuring can decide."""
         if abs(bound_us) > MARGIN_SHARE * self.saved_us(pattern.bits) or is_loop(pattern):
             return False
         return covers_kernel(self.xla, pattern.bits)
@@ -136,25 +135,25 @@ class ModelScorer:
         return _against(ours, xla, self._margin(pattern.bits), reason, self.source)
 
     def _margin(self, bits: int) -> float:
-        """The share of XLA's time that a pattern has to win. One that takes the place of a single
-        kernel spares nothing but what XLA is guessed to do worse, unless it was measured."""
+        """The required gain as a share of XLA's time. A pattern that replaces a single kernel saves
+        only what XLA is guessed to do worse, unless that was measured."""
         alone = self.works.scale is None and len(touched(self.xla, bits)) == 1
         return max(self.margin, ALONE_SHARE) if alone else self.margin
 
     def confirms(self, pattern: Pattern, score: Score, others: int) -> bool:
-        """By the kernels that XLA would make around all of them: neither their time nor their
-        number may rise."""
+        """Checks XLA's kernels around all stitched patterns: neither their time nor their number
+        may rise."""
         bits = pattern.bits
         if is_loop(pattern):
-            return True  # nothing of XLA's fuses with a loop
+            return True  # XLA fuses nothing with a loop
         us, kernels = saved_by_fusing_again(self.xla, bits, others & ~bits, CONFIRMED_OPS)
         return us > score.ours_us and kernels >= 1
 
 
 @dataclass(frozen=True)
 class PaperScorer:
-    """f(P) = M(V) + (N - 1) phi: the traffic that fusing the N ops saves against running each as
-    a kernel, and N - 1 launches of the paper's price."""
+    """f(P) = M(V) + (N - 1) phi: the traffic saved by fusing the N ops compared to one kernel per
+    op, plus N - 1 launches at the paper's cost."""
 
     model: ModelScorer
     _bytes: dict[int, int] = field(default_factory=dict, compare=False)
@@ -184,7 +183,7 @@ class PaperScorer:
         return traffic + (len(members) - 1) * device.paper_launch_us
 
     def _alone(self, ident: int) -> int:
-        """Bytes of one op as a kernel of its own."""
+        """Bytes of one op as a separate kernel."""
         if ident not in self._bytes:
             self._bytes[ident] = op_bytes(self.model.works.graph.ops[ident])
         return self._bytes[ident]
@@ -192,8 +191,8 @@ class PaperScorer:
 
 @dataclass(frozen=True)
 class MeasuredScorer:
-    """Times from `measure` where it has any, `otherwise`'s score for the rest. `extra_us` is what
-    a stitched kernel costs more than one of XLA's where the pattern stands."""
+    """Times from `measure` where available, else the score of `otherwise`. `extra_us` is the extra
+    cost of a stitched kernel over one of XLA's in its program."""
 
     measure: Measure
     otherwise: ModelScorer | PaperScorer
@@ -237,8 +236,8 @@ def _loops(graph: Graph) -> int:
 
 
 def is_complex(pattern: Pattern) -> bool:
-    """The patterns the paper runs instead of modelling them (4.3): column or scalar reductions
-    together with row reductions, or dots together with reductions."""
+    """Whether the paper measures the pattern instead of modelling it (4.3): column or scalar
+    reductions together with row reductions, or dots together with reductions."""
     kinds = {partition_class(op) for op in pattern.ops}
     reductions = kinds & {Class.ROW, Class.COLUMN, Class.SCALAR}
     dots = kinds & {Class.DOT, Class.BATCHED_DOT}
@@ -246,8 +245,8 @@ def is_complex(pattern: Pattern) -> bool:
 
 
 def kind_of_pattern(ops: tuple[Op, ...]) -> str:
-    """The paper's classes of patterns (6.4): "gemm" if it holds a dot, else "reduction" if it
-    holds one, else "elemwise"."""
+    """The paper's classes of patterns (6.4): "gemm" with a dot, else "reduction" with a reduction,
+    else "elemwise"."""
     classes = {partition_class(op) for op in ops}
     if classes & {Class.DOT, Class.BATCHED_DOT}:
         return "gemm"

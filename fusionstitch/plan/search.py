@@ -1,9 +1,9 @@
 """The lazy search for the best plan over the candidates of one graph.
 
-Every candidate has an upper bound that costs little. The integer program is solved with the
-bounds, what it chose is inspected and scored, and it is solved again until everything chosen has
-its true score, or the best plan of what has one is as good but for very little. Since bounds are
-never too low, the result is the plan that scoring every candidate would have given, but for that.
+Every candidate has a cheap upper bound. The integer program is solved with the bounds, and what it
+chose is inspected and scored. This repeats until everything chosen has its true score, or the best
+plan of scored patterns is almost as good. Since bounds are never too low, the result is, up to that
+difference, the plan that scoring every candidate would have given.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from fusionstitch.plan.ilp import Program, Solution, SolverLimits
 from fusionstitch.plan.plan import Chosen, Plan, Rejected, Stats
 from fusionstitch.plan.scores import Score, Scorer
 
-#: What code generation says about a pattern: the kernel it would make, or why it makes none.
+#: What code generation reports about a pattern: its kernel, or why there is none.
 Inspect = Callable[[Pattern], KernelFacts | Verdict]
 
-#: Ops handed to code generation before planning gives up on the larger half of what it has not
-#: looked at yet, a bound of its cost that is a count: some and more per op of the graph, and for
-#: small graphs, which cost little, at least so many.
+#: After code generation was given this many ops, planning drops the larger half of the candidates
+#: not yet inspected: a constant plus a share of the ops of the graph, and at least a minimum for
+#: small graphs, which cost little. It bounds the cost by a count, not by time.
 INSPECTED_ANYWAY, INSPECTED_PER_OP = 200, 0.25
 LEAST_INSPECTED = 450
 
-#: A plan that wins less than this share of what its patterns claim is solved again, so often.
+#: A plan that gains less than this share of what its patterns claim is solved again, at most this
+#: many times.
 TRUSTED_SHARE = 0.5
 TOGETHER_ROUNDS = 4
 
-#: Why a pattern that might be chosen is not.
+#: Why a possible pattern is not chosen.
 BEATEN = "Other patterns over its ops win more."
 HARDLY_MORE = "With it the program would be faster by less than a hundredth."
 
-#: By what share of what a program takes a plan may be slower than the best one: the trial that
-#: follows sees no less.
+#: A plan may be slower than the best one by this share of the program's time: the trial that
+#: follows cannot see less.
 ENOUGH_SHARE = 0.01
 
-#: What a pattern has to win, as a share of what chosen ones win in its place, to stand for them,
-#: and how many of those are looked at as closely as what is chosen.
+#: The required gain of a larger pattern, as a share of what the chosen ones that it would replace
+#: gain; and how many of these are examined as closely as chosen ones.
 LARGER_SHARE = 0.5
 MOST_LARGER = 2
 
@@ -57,8 +58,8 @@ MOST_LARGER = 2
 class Search:
     """The candidates of a graph, in the order in which they were offered.
 
-    `inspect` is asked once per distinct structure, and `compare`, which looks for a faster kernel
-    of the same and takes longer, once per structure that would be chosen.
+    `inspect` is called once per distinct structure. `compare` looks for a faster kernel and takes
+    longer; it is called once per structure that would be chosen.
     """
 
     graph: Graph
@@ -66,28 +67,28 @@ class Search:
     scorer: Scorer
     limits: SolverLimits
     compare: Inspect | None = None
-    #: what XLA takes for the graph, in the currency of scores; 0: the best plan is looked for
+    #: XLA's time for the graph, in the unit of scores; 0 to search for the best plan
     xla_us: float = 0.0
     candidates: list[Candidate] = field(default_factory=list)
-    #: what was turned down, in the order in which it was
+    #: rejected candidates, in order
     rejected: list[Rejected] = field(default_factory=list)
     by_bits: dict[int, Candidate] = field(default_factory=dict)
-    #: by structure, what code generation said
+    #: results of code generation by structure
     facts: dict[str, KernelFacts | Verdict] = field(default_factory=dict)
-    #: structures of which `compare` was asked
+    #: structures for which `compare` was called
     compared: set[str] = field(default_factory=set)
     findings: Findings = field(default_factory=Findings)
     inspected: int = 0
     inspected_ops: int = 0
     larger_left: int = MOST_LARGER
-    #: what could have been chosen, but would have won too little for a closer look
+    #: candidates whose possible gain is too small for a closer look
     passed_over: dict[Candidate, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.program = Program(self.graph, [], self.limits)
 
     def add(self, patterns: Sequence[Pattern], refused: Sequence[tuple[int, str, Verdict]]) -> None:
-        """Takes in what generators offer, and what they may not."""
+        """Adds the generators' offers, and what they must not offer."""
         self.rejected += [
             Rejected(self.graph, b, rule, v.reason, v.facts) for b, rule, v in refused
         ]
@@ -113,7 +114,7 @@ class Search:
             chosen = self.chosen(solution)
             unscored = self._worth_a_look(chosen)
             if not unscored:
-                # all of them, before it is solved again
+                # all of them, before solving again
                 compared = [self._compare(one) for one in chosen]
                 if any(compared) or self._compare_larger(chosen):
                     continue
@@ -128,9 +129,9 @@ class Search:
                 self._narrow()
 
     def settle(self, solution: Solution, xla: XlaPlan) -> Solution:
-        """Solves again without the patterns that win nothing beside the others, if XLA's kernels
-        around the whole plan say that little of it is won: scores add up only as long as no two
-        patterns spare XLA the same work."""
+        """Solves again without the patterns that gain nothing beside the others, if XLA's kernels
+        around the whole plan show a small gain. Scores add up only if no two patterns spare XLA the
+        same work."""
         for _ in range(TOGETHER_ROUNDS):
             chosen = self.chosen(solution)
             covered = union(one.bits for one in chosen)
@@ -146,7 +147,7 @@ class Search:
         return solution
 
     def judge_by(self, findings: Findings) -> None:
-        """Scores what has been scored anew, and from now on, as `findings` judge it."""
+        """Scores what was scored before, and all later candidates, as `findings` judge it."""
         self.findings = findings
         for one in self.candidates:
             if one.score is not None and one.said is not None:
@@ -157,14 +158,14 @@ class Search:
         return self.by_bits[pattern.bits].known
 
     def said(self, bits: int) -> Score:
-        """What the scorer said of a pattern, before measurements judged it."""
+        """The scorer's score of a pattern, before measurements changed it."""
         score = self.by_bits[bits].said
         assert score is not None
         return score
 
     def larger(self, chosen: Sequence[Chosen], xla: XlaPlan) -> Iterator[Chosen]:
-        """Scored patterns that hold more than the chosen ones whose place they would take, and win
-        at least `LARGER_SHARE` of what these do: the largest first, none over another's ops."""
+        """Scored patterns that contain more than the chosen ones they would replace, and gain at
+        least `LARGER_SHARE` of what these do: the largest first, without overlaps."""
         for one in self._larger({c.pattern.bits: c.score_us for c in chosen}):
             yield self._taken(one, saved_us(xla, one.bits), xla)
 
@@ -195,8 +196,8 @@ class Search:
         return plan
 
     def _solved(self) -> Solution:
-        """The best plan by values; that over patterns with scores if the program is as fast with it
-        but for `ENOUGH_SHARE`."""
+        """The best plan by values, or that over scored patterns if the program is as fast with it
+        up to `ENOUGH_SHARE`."""
         values = {n: one.value for n, one in enumerate(self.candidates) if one.is_open}
         best = self.program.solve(values)
         known = {n: us for n, us in values.items() if self.candidates[n].score is not None}
@@ -210,8 +211,8 @@ class Search:
         return best
 
     def _worth_a_look(self, chosen: Sequence[Candidate]) -> list[Candidate]:
-        """Of what would be chosen, what has no score: without those that win least, which may be
-        beaten by what the others turn out to win, or win too little together."""
+        """The unscored patterns among those that would be chosen, without those that gain least.
+        These may be beaten once the others are scored, or gain too little together."""
         unscored = [one for one in chosen if one.score is None]
         left = self._enough_us(sum(one.value for one in chosen))
         passed = set[Candidate]()
@@ -220,11 +221,11 @@ class Search:
             if left < 0:
                 break
             passed.add(one)
-        # scores are rounded where they are added up
+        # scores are rounded when they are added
         return [one for one in unscored if one not in passed] or unscored
 
     def _enough_us(self, won_us: float) -> float:
-        """What a plan may win less than one that wins so much."""
+        """How much less than this gain a plan may have."""
         return ENOUGH_SHARE * (self.xla_us - won_us)
 
     # ---- one candidate --------------------------------------------------------------------------
@@ -242,8 +243,8 @@ class Search:
             self._take(one, self.scorer.score(one.pattern, one.found))
 
     def _compare(self, one: Candidate) -> bool:
-        """Scores a candidate that would be chosen by its fastest kernel, and says whether that is
-        another than was scored."""
+        """Scores a candidate that would be chosen by its fastest kernel; returns whether that
+        differs from the kernel that was scored."""
         key = one.pattern.key
         if self.compare is None or key in self.compared:
             return False
@@ -259,7 +260,7 @@ class Search:
         return True
 
     def _larger(self, gains: Mapping[int, float]) -> Iterator[Candidate]:
-        """The larger candidates that could take the place of patterns that win so much, by bits."""
+        """The larger candidates that could replace patterns with these gains, by bits."""
         taken = 0
         scored = [one for one in self.candidates if one.score is not None]
         for one in sorted(scored, key=lambda one: (-one.bits.bit_count(), -one.value)):
@@ -273,8 +274,8 @@ class Search:
                 yield one
 
     def _compare_larger(self, chosen: Sequence[Candidate]) -> bool:
-        """Scores the larger candidates that chosen ones beat by their fastest kernels, too: the
-        chosen ones had theirs, these their default ones. Says whether one's is another."""
+        """Scores larger candidates that lose to chosen ones by their fastest kernels as well: so
+        far they have the scores of their default kernels. Returns whether a kernel differs."""
         if self.compare is None or not self.larger_left:
             return False
         larger = self._larger({one.bits: one.value for one in chosen})
@@ -284,7 +285,7 @@ class Search:
         return any(compared)
 
     def _take(self, one: Candidate, said: Score) -> None:
-        """Keeps a candidate with what the scorer says if it wins."""
+        """Keeps a candidate with its score if it gains."""
         one.said = said
         score = self.findings.judged(one.pattern, said)
         if score.wins:
@@ -296,7 +297,7 @@ class Search:
         self._reject(one, forbid(score.reason, **times))
 
     def _confirm(self, one: Candidate, others: int) -> bool:
-        """Whether a chosen pattern wins on closer look, which is taken once."""
+        """Whether a chosen pattern gains on a closer look, which is taken once."""
         if one.is_confirmed or self.scorer.confirms(one.pattern, one.known, others):
             one.is_confirmed = True
             return True
@@ -304,7 +305,7 @@ class Search:
         return False
 
     def _narrow(self) -> None:
-        """Drops the candidates without a score that have more than half the ops of the largest."""
+        """Drops the unscored candidates with more than half the ops of the largest one."""
         waiting = [one for one in self.candidates if one.is_open and one.score is None]
         largest = max((one.bits.bit_count() for one in waiting), default=0)
         for one in waiting:
@@ -321,7 +322,7 @@ class Search:
         return Rejected(self.graph, one.bits, one.pattern.rule, why.reason, why.facts)
 
     def _beaten(self, chosen: Sequence[Candidate]) -> Iterator[Rejected]:
-        """Those that might have been chosen."""
+        """The candidates that might have been chosen."""
         for one in self.candidates:
             if one.is_open and one not in chosen:
                 what = "bound_us" if one.score is None else "score_us"
@@ -330,7 +331,7 @@ class Search:
                 yield self._rejected(one, forbid(reason, **{what: one.value}))
 
     def _taken(self, one: Candidate, spared_us: float, xla: XlaPlan) -> Chosen:
-        """A pattern that spares XLA `spared_us` of its modelled time, in the scorer's currency."""
+        """A pattern that spares XLA `spared_us` of its modelled time, in the unit of the scorer."""
         score, modelled = one.known, saved_us(xla, one.bits)
         if modelled > 0:
             spared_us *= score.xla_us / modelled  # 1 unless XLA's time was measured
@@ -347,8 +348,8 @@ class Search:
 
 
 def _weak(chosen: Sequence[Candidate], xla: XlaPlan) -> list[Candidate]:
-    """The chosen patterns that win nothing beside those that win more: no kernel of XLA's is spared
-    more than its whole time."""
+    """The chosen patterns that gain nothing beside those that gain more: a kernel of XLA's cannot
+    be spared more than its whole time."""
     weak = []
     left = {number: kernel.us for number, kernel in enumerate(xla.kernels)}
     for one in sorted(chosen, key=lambda one: -one.value):

@@ -1,9 +1,9 @@
-"""Work on a thread of ours, so that what is raised there is ours and nothing of the user's.
+"""Runs our work on a thread of ours, so that exceptions raised there are ours and not the user's.
 
-Python runs signal handlers on the main thread, between any two steps of what runs there: a timeout
-that a handler raises could come out of the middle of ours and be taken for a defect. So our work
-has a thread of its own, and the caller's thread only waits: whatever is raised there is the user's.
-A thread of ours starts without the user's contexts (NumPy's error state, JAX's configuration).
+Python runs signal handlers on the main thread, between any two steps. A timeout raised by a handler
+could interrupt our work and be taken for a defect. So our work has its own thread, and the caller's
+thread only waits: whatever is raised there is the user's. Our threads start without the user's
+contexts (NumPy's error state, JAX's configuration).
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from fusionstitch.runtime.threads import start
 
 T = TypeVar("T")
 
-#: A program may have asked for small stacks, for many threads; plans recurse, and so does MLIR.
+#: Stack size: a program with many threads may ask for small stacks, but plans recurse, and so does
+#: MLIR.
 _STACK_BYTES = 16 << 20
-#: How often the waiting thread looks whether another one has raised something in it.
+#: Interval at which the waiting thread notices exceptions that other threads raised in it.
 _WAIT_SECONDS = 0.05
 
 
 class Stopped(BaseException):
-    """Raised by `check` where nobody waits for the result any more. No `except Exception` is to
-    take it for a failure."""
+    """Raised by `check` if nobody waits for the result any more. Not an Exception, so that no
+    `except Exception` takes it for a failure."""
 
 
 class _Job(Generic[T]):
@@ -58,17 +59,17 @@ _here = _Here()
 
 
 def apart(work: Callable[[], T]) -> T | Failed:
-    """What `work` returns, or the Exception that it raised as a `Failed`.
+    """The result of `work` on a thread of ours, or its Exception as a `Failed`.
 
-    What comes out of signal handlers meanwhile is raised at once, and the work is told to stop.
-    Inside such work, and where no thread can be had, it runs here.
+    Exceptions of signal handlers are raised at once, and the work is asked to stop. Work inside
+    such work runs on the same thread. So does any work if no thread can be started.
     """
     if _here.job is not None:
         return caught(work)
     job = _Job(work)
     try:
-        # no daemon: a process that ends waits for the next check, or the thread would be cut off
-        # inside a library
+        # not a daemon: a process that exits waits for the next check; otherwise the thread would be
+        # cut off inside a library
         if not start(threading.Thread(target=job.run, name="fusionstitch"), _STACK_BYTES):
             return caught(work)
         while not job.done.acquire(timeout=_WAIT_SECONDS):
@@ -82,7 +83,7 @@ def apart(work: Callable[[], T]) -> T | Failed:
 
 
 def alone(work: Callable[[], T]) -> T:
-    """What `work` returns on a thread of ours; raises what it raises."""
+    """The result of `work` on a thread of ours; raises what it raises."""
     found = apart(work)
     if isinstance(found, Failed):
         raise found.error
@@ -90,7 +91,7 @@ def alone(work: Callable[[], T]) -> T:
 
 
 def caller() -> int:
-    """The thread that waits for this work, by its ident; this one where none does."""
+    """The ident of the thread that waits for this work; of this thread if none does."""
     return threading.get_ident() if _here.job is None else _here.job.caller
 
 
@@ -106,6 +107,6 @@ def checks() -> Callable[[], None]:
 
 
 def check() -> None:
-    """Raises Stopped where this is work apart and its caller has been interrupted. Called between
-    the steps of all that may take long."""
+    """Raises Stopped if this is work of `apart` and its caller was interrupted. Called between the
+    steps of everything that may take long."""
     checks()()

@@ -1,4 +1,4 @@
-"""A built kernel and the custom call attributes that carry it."""
+"""A built kernel, and the custom call attributes that contain it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fusionstitch.hlo.brief import brief, count
 
 #: The custom call target of stitched kernels, on every platform.
 TARGET = "fusionstitch_launch"
-#: That of the one call of a module which loads the images of all kernels, and does nothing else.
-#: XLA prepares a call with something to load before every run of the program, by listing its
-#: arguments: this one has none, and the others are spared that.
+#: The target of the one call per module that loads the images of all kernels, and does nothing
+#: else. Before every run, XLA prepares each call that has something to load by listing its
+#: arguments. This call has none, and the others need not be prepared.
 LOAD_TARGET = "fusionstitch_load"
-#: Changes with the attributes of the calls: it is in the mark of a program, so that no executable
-#: out of XLA's persistent cache meets handlers that expect others.
+#: The version of the call attributes. It is in the mark of a program, so that no executable from
+#: XLA's persistent cache meets handlers that expect others.
 CALL_FORMAT = 3
 
 
@@ -25,9 +25,9 @@ CALL_FORMAT = 3
 class Artifact:
     """One kernel ready to launch.
 
-    `image` holds a cubin or a shared object, `key` names its content (equal keys mean equal
-    images), `entry` the kernel in it. `grid` counts blocks, `block` threads, `shared_bytes` the
-    dynamic shared memory of one block.
+    `image` is a cubin or a shared object. `key` identifies its content: equal keys mean equal
+    images. `entry` names the kernel in it. `grid` counts blocks, `block` threads. `shared_bytes` is
+    the dynamic shared memory of one block.
     """
 
     key: str
@@ -59,8 +59,8 @@ class Artifact:
 def loading_config(artifacts: Iterable[Artifact]) -> bytes:
     """The same for the call that loads the images of `artifacts`.
 
-    `images` maps keys to images and to the kernels in them with their dynamic shared memory,
-    `bundle` names all of that.
+    `images` maps keys to images, with the kernels in them and their dynamic shared memory. `bundle`
+    identifies all of them.
     """
     images: dict[str, bytes] = {}
     kernels: dict[str, dict[str, int]] = {}
@@ -82,7 +82,7 @@ def _numbers(values: dict[str, int]) -> dict[str, bytes]:
 
 
 def _dictionary(fields: dict[str, bytes]) -> bytes:
-    """Names that are no identifiers, such as most keys, are quoted."""
+    """Quotes names that are not identifiers, such as most keys."""
     named = {n.encode() if n.isidentifier() else quoted(n.encode()): v for n, v in fields.items()}
     return b"{" + b", ".join(b"%s = %s" % item for item in named.items()) + b"}"
 
@@ -93,9 +93,9 @@ _ESCAPES = tuple(
 
 
 def quoted(raw: bytes) -> bytes:
-    """The text form of an MLIR string attribute that holds `raw`, whatever its bytes."""
+    """The text of an MLIR string attribute with the bytes `raw`."""
     return b'"' + b"".join(map(_ESCAPES.__getitem__, raw)) + b'"'
 
 
-# One image is rendered again for every module that uses it.
+# Cached, since an image is rendered again for every module that uses it.
 _quoted_image = functools.lru_cache(maxsize=64)(quoted)

@@ -1,7 +1,7 @@
-"""What outlives a process: compiled kernels by content, and one database of timings.
+"""What outlives a process: compiled kernels by content, and a database of timings.
 
-Everything here is a convenience: a missing, corrupt, full, locked or foreign cache costs time and
-one logged warning, never an error. Deleting the folder is always safe.
+All of it is optional. A missing, corrupt, full, locked or untrusted cache costs time and one logged
+warning, never an error. Deleting the folder is always safe.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _warned: set[str] = set()
 def default_folder() -> Path:
     """FUSIONSTITCH_CACHE_DIR, else fusionstitch under XDG_CACHE_HOME, else under ~/.cache.
 
-    A user without a home gets a folder for temporary files.
+    A user without a home directory gets a folder for temporary files.
     """
     if (chosen := env.CACHE_DIR.get()) is not None:
         return chosen
@@ -47,10 +47,10 @@ def default_folder() -> Path:
 
 
 def prepare_folder(folder: Path) -> Verdict:
-    """Make `folder` with mode 0700 if it is missing; forbids one that others could write to.
+    """Makes `folder` with mode 0700 if it is missing; forbids one that others could write to.
 
-    A cache holds code that will run, so the folder and those above it must be beyond the reach of
-    other users.
+    A cache contains code that will run, so other users must not be able to change the folder or
+    those above it.
     """
     try:
         trust.make(folder)
@@ -66,22 +66,22 @@ def prepare_folder(folder: Path) -> Verdict:
 
 
 def _complain(folder: Path, what: str) -> None:
-    """One warning per folder and process: what follows from a fault is the same fault."""
+    """Logs one warning per folder and process: later faults have the same cause."""
     known = str(folder) in _warned
     _warned.add(str(folder))
     logger.log(logging.DEBUG if known else logging.WARNING, "%s", what)
 
 
-_IN_MEMORY = "What is compiled and measured from now on is kept in memory only."
+_IN_MEMORY = "From now on, kernels and measurements are stored in memory only."
 
 
 class Store:
     """Bytes by key, one file each, checked against their SHA-256 on every read.
 
-    Safe for several threads and processes: files appear whole through a rename. What could have
-    been written by another user is not read. Where the folder cannot be trusted or written, values
-    live in this object's memory instead. There are at most `limit` bytes (None: any number), and a
-    little more while processes write at once.
+    Safe for several threads and processes: a rename makes files appear complete. Files that another
+    user could have written are not read. If the folder cannot be trusted or written, values are in
+    this object's memory instead. There are at most `limit` bytes (None: no limit), and slightly
+    more while processes write concurrently.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -101,7 +101,7 @@ class Store:
         return self._memory is None
 
     def get(self, key: str) -> bytes | None:
-        """The value under `key`, or None. A file that fails its check is removed."""
+        """The value under `key`, or None. A file that fails its check is deleted."""
         if self._memory is not None and key in self._memory:
             return self._memory[key]
         if not self._trusted:
@@ -127,8 +127,9 @@ class Store:
         return None
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep `value` under `key`, replacing what was there. Very large ones are not kept. Where
-        there is more than FUSIONSTITCH_CACHE_LIMIT allows, what was not used for longest goes."""
+        """Stores `value` under `key`, replacing an older one. Very large values are not stored. If
+        there is more than FUSIONSTITCH_CACHE_LIMIT allows, the least recently used entries are
+        deleted."""
         size, limit = len(value) + _DIGEST_BYTES, self.limit
         if size > trust.MOST_BYTES or (limit is not None and size > limit):
             return
@@ -157,8 +158,8 @@ class Store:
         return len(sizes), sum(sizes)
 
     def trim(self, limit: int) -> int:
-        """Makes room: forgets what was not used for longest, until there are no more than `limit`
-        bytes. How many entries went: none where another process is at it, or where one was used
+        """Deletes the least recently used entries until at most `limit` bytes are left. Returns how
+        many were deleted. Deletes nothing while another process trims, and keeps entries used
         meanwhile."""
         gone = 0
         with eviction.alone(self.folder) as ours:
@@ -171,7 +172,7 @@ class Store:
                         os.unlink(path.name, dir_fd=folder)
                         gone += 1
         if gone:
-            logger.info("%s was full: %d entries went", self.folder, gone)
+            logger.info("%s was full: %d entries were deleted", self.folder, gone)
         return gone
 
     def _entries(self) -> Iterator[eviction.Entry]:
@@ -181,7 +182,7 @@ class Store:
                 yield eviction.Entry(facts.st_mtime, facts.st_size, path)
 
     def corrupt(self) -> list[Path]:
-        """The files that hold something else than what was kept under their names."""
+        """The files whose content does not match their names."""
         found = []
         for path, _ in self._files():
             if path.name.startswith("."):
@@ -191,13 +192,13 @@ class Store:
                 whole = data[:_DIGEST_BYTES] == _sealed(path.name, data[_DIGEST_BYTES:])
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError):  # a link, a name that is no hash
+            except (OSError, ValueError):  # a link, or a name that is not a hash
                 whole = False
             found += [] if whole else [path]
         return found
 
     def clear(self) -> None:
-        """Forget every entry, and what killed processes left half written."""
+        """Deletes every entry, and files left half written by killed processes."""
         if self._memory is not None:
             self._memory.clear()
         for path, folder in self._files():
@@ -215,19 +216,19 @@ class Store:
         return trust.entry(self._objects) and trust.entry(path.parent)
 
     def _files(self) -> Iterator[tuple[Path, int]]:
-        """All entries and what else lies among them, each with a handle of its folder; no link is
-        followed, and one that stands in a folder's place counts as an entry."""
+        """All entries and other files among them, each with a handle of its folder. No link is
+        followed; a link in the place of a folder counts as an entry."""
         if not self._trusted:
             return
         with contextlib.suppress(OSError), trust.opened(self._objects) as objects:
             for part in sorted(os.listdir(objects)):
-                place = self._objects / part
+                parent = self._objects / part
                 if stat.S_ISLNK(os.stat(part, dir_fd=objects, follow_symlinks=False).st_mode):
-                    yield place, objects
+                    yield parent, objects
                     continue
                 with contextlib.suppress(OSError), trust.opened(part, objects) as folder:
                     for name in sorted(os.listdir(folder)):
-                        yield place / name, folder
+                        yield parent / name, folder
 
     def _use_memory(self, reason: str) -> None:
         _complain(self.folder, f"{reason} {_IN_MEMORY}")
@@ -239,12 +240,13 @@ def _used(path: Path, folder: int) -> float:
 
 
 def _digest(key: str, value: bytes) -> bytes:
-    """Covers the key too, so that a file moved under another name does not pass."""
+    """A digest that covers the key as well, so that a file moved to another name fails the
+    check."""
     return _sealed(hashlib.sha256(key.encode()).hexdigest(), value)
 
 
 def _sealed(name: str, value: bytes) -> bytes:
-    """The digest of a file from its name, which is its key's hash in hex."""
+    """The digest of a file by its name, which is its key's hash in hex."""
     return hashlib.sha256(bytes.fromhex(name) + value).digest()
 
 
@@ -263,7 +265,8 @@ def _write(path: Path, data: bytes) -> None:
 
 @dataclass(frozen=True)
 class Timing:
-    """One measured time: microseconds of what `key` names on `device`, and how it was measured."""
+    """One measured time: microseconds of what `key` identifies on `device`, and how it was
+    measured."""
 
     key: str
     device: str
@@ -279,18 +282,19 @@ CREATE TABLE IF NOT EXISTS tuned_v1 (
   key TEXT NOT NULL, device TEXT NOT NULL, versions TEXT NOT NULL, record TEXT NOT NULL,
   PRIMARY KEY (key, device, versions));
 """
-#: A file that is none of ours, or tables of another form under our names (SQLITE_ERROR).
+#: Errors of a file that is not ours, or of tables of another form under our names (SQLITE_ERROR).
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _BUSY_SECONDS = 5.0
 #: Database files that another process kept locked: no longer waited for.
 _busy: set[str] = set()
-#: Bytes of a text in a row, and arrays and objects inside each other, that are read.
+#: Limits for reading: bytes of a text in a row, and nesting depth of arrays and objects.
 _TEXT_BYTES = 1 << 20
 _DEPTH = 50
 
 
 def _bounded(column: str) -> str:
-    """SQL for a text as bytes, whatever it holds, NULL where it is longer than any of ours."""
+    """SQL that returns a text as bytes, whatever it contains; NULL if it is longer than any of
+    ours."""
     return (
         f"CASE WHEN length(CAST({column} AS BLOB)) <= {_TEXT_BYTES} THEN CAST({column} AS BLOB) END"
     )
@@ -304,14 +308,14 @@ def _text(data: object) -> str | None:
 
 
 def _fields(data: object) -> dict[str, Any] | None:
-    """The JSON object in a text of a row, or None. Rows are checked one by one, since one that is
-    broken must not cost the others."""
+    """The JSON object in a text of a row, or None. Rows are checked one by one, so that a bad one
+    does not cost the others."""
     text = _text(data)
     if text is None or max(text.count("["), text.count("{")) > _DEPTH:
         return None
     try:
         found = json.loads(text)
-    except ValueError:  # no JSON, or an integer of too many digits
+    except ValueError:  # not JSON, or an integer with too many digits
         return None
     return found if isinstance(found, dict) else None
 
@@ -319,7 +323,7 @@ def _fields(data: object) -> dict[str, Any] | None:
 class Database:
     """Measured times and tuned patterns in one SQLite file, shared by threads and processes.
 
-    A corrupt file is started afresh; a file that cannot be used is replaced by memory.
+    A corrupt file is replaced by a new one; a file that cannot be used is replaced by memory.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -339,8 +343,8 @@ class Database:
         return not self._in_memory
 
     def get_timing(self, key: str, device: str) -> Timing | None:
-        """The measured time of what `key` names on `device`, or None. A row that holds no time is
-        dropped."""
+        """The measured time of what `key` identifies on `device`, or None. A row without a valid
+        time is deleted."""
         where = "FROM timings_v1 WHERE key = ? AND device = ?"
         for us, meta in self._run(f"SELECT us, {_bounded('meta')} {where}", (key, device)):
             fields = _fields(meta)
@@ -350,12 +354,12 @@ class Database:
         return None
 
     def put_timing(self, key: str, device: str, us: float, meta: dict[str, Any]) -> None:
-        """Keep a measured time, replacing an older one."""
+        """Stores a measured time, replacing an older one."""
         text = json.dumps(meta, sort_keys=True)
         self._run("INSERT OR REPLACE INTO timings_v1 VALUES (?, ?, ?, ?)", (key, device, us, text))
 
     def put_tuned(self, key: str, device: str, versions: str, record: Mapping[str, Any]) -> None:
-        """Keep what tuning found out about a pattern on `device` under these versions."""
+        """Stores the tuning result of a pattern on `device` under these versions."""
         text = json.dumps(record, sort_keys=True)
         self._run(
             "INSERT OR REPLACE INTO tuned_v1 VALUES (?, ?, ?, ?)", (key, device, versions, text)
@@ -376,26 +380,26 @@ class Database:
         return tuple(found)
 
     def drop_tuned(self, key: str, device: str, versions: str) -> None:
-        """Forget one tuned pattern."""
+        """Deletes one tuned pattern."""
         self._run(
             "DELETE FROM tuned_v1 WHERE key = ? AND device = ? AND versions = ?",
             (key, device, versions),
         )
 
     def clear(self) -> None:
-        """Forget every timing and tuned pattern."""
+        """Deletes every timing and tuned pattern."""
         for table in ("timings_v1", "tuned_v1"):
             self._run(f"DELETE FROM {table}", ())
 
     def close(self) -> None:
-        """Release the file; the next use opens it again. Rows kept in memory are forgotten."""
+        """Closes the file; the next use opens it again. Rows in memory are lost."""
         with self._lock:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
             self._connection = None
 
     def _run(self, statement: str, values: tuple[object, ...]) -> list[Any]:
-        """The rows of one statement; none when the database cannot answer."""
+        """The rows of one statement; empty if the database cannot answer."""
         with self._lock:
             for _ in range(3):  # at worst: found corrupt, found unusable, in memory
                 try:
@@ -426,7 +430,7 @@ class Database:
         return self._connection
 
     def _recover(self, error: sqlite3.Error | OSError) -> bool:
-        """Whether another try makes sense after `error`."""
+        """Whether to retry after `error`."""
         code = getattr(error, "sqlite_errorcode", None)
         code = None if code is None else code & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

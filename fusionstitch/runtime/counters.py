@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Counters:
-    """Accesses of memory ("input", "output", "scratch" or "shared") by their width in bytes, how
-    often those of a "block", "team", "cluster" or "grid" met at a barrier, and how often a thread
-    brought a value to a "shuffle"."""
+    """Memory accesses ("input", "output", "scratch" or "shared") by width in bytes; barriers by
+    scope ("block", "team", "cluster" or "grid"); and values that threads brought to a "shuffle"."""
 
     reads: Mapping[tuple[str, int], int]
     writes: Mapping[tuple[str, int], int]
@@ -18,7 +17,7 @@ class Counters:
 
 
 def parse(text: str) -> Counters:
-    """What the lines of `emulator_counters.h` say."""
+    """Parses the lines that `emulator_counters.h` writes."""
     found: dict[str, dict[tuple[str, int], int]] = {"read": {}, "write": {}, "meet": {}}
     for line in text.splitlines():
         kind, name, width, times = line.split()

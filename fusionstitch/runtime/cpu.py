@@ -1,4 +1,4 @@
-"""Which processor this is, for code that is built for it and no other."""
+"""The model of this processor, for code built for it and no other."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-#: What tells one model from another in /proc/cpuinfo; clocks and numbers of cores do not.
+#: Fields of /proc/cpuinfo that identify a model; clocks and core counts do not.
 _TELLING = frozenset(
     {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}
     | {"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"}
     | {"cpu", "revision", "isa", "mvendorid", "marchid", "uarch"}
 )
-#: Flags that mean the machine they are used on; what a file of flags holds is not looked at.
+#: Flags that mean the present machine; files of flags are not read.
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native|-xHost|@.*")
 
 
 @functools.cache
 def model() -> str:
-    """The model of the first processor and what it can do, as text."""
+    """The model and features of the first processor, as text."""
     try:
         first = Path("/proc/cpuinfo").read_text("utf-8", "replace").partition("\n\n")[0]
     except OSError:
@@ -32,5 +32,5 @@ def model() -> str:
 
 
 def is_named_by(arguments: Iterable[str]) -> bool:
-    """Whether a compiler's arguments build for the machine at hand."""
+    """Whether a compiler's arguments build for the present machine."""
     return any(_NATIVE.fullmatch(argument) for argument in arguments)

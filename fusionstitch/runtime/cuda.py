@@ -14,7 +14,7 @@ from fusionstitch.codegen.text.source import uncommented
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
-from fusionstitch.runtime import driver, handlers, images, nvrtc, prebuilt, toolchain, workplace
+from fusionstitch.runtime import driver, handlers, images, nvrtc, prebuilt, temporary, toolchain
 from fusionstitch.runtime.apart import checks
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.nvrtc import Compiled, Resources
@@ -24,7 +24,7 @@ from fusionstitch.runtime.toolchain import Store
 
 @dataclass(frozen=True)
 class Built:
-    """One kernel's artifact, what ptxas gave it, and the compiler's log."""
+    """One kernel's artifact, the resources that ptxas gave it, and the compiler's log."""
 
     artifact: Artifact
     resources: Resources
@@ -40,7 +40,7 @@ def build(
 ) -> list[Artifact]:
     """One artifact per kernel, in order.
 
-    `arch` defaults to the device's, `options` are NVRTC's (see `nvrtc.NO_FMA`). Raises
+    `arch` defaults to the device's; `options` are NVRTC's (see `nvrtc.NO_FMA`). Raises
     ToolchainError for the first kernel that does not compile or could not be launched.
     """
     outcomes = build_each(kernels, device, store, arch, options)
@@ -57,18 +57,21 @@ def build_each(
     arch: str | None = None,
     options: tuple[str, ...] = (),
 ) -> list[Built | ToolchainError]:
-    """Like `build`, but with the error of a kernel in its place, so that the others survive.
+    """Like `build`, but returns the error of a kernel instead of raising it, so that the others are
+    built.
 
-    Sources that are equal but for comments are compiled once, different ones in parallel; a store
-    spares both, and NVRTC is not loaded where it has them all. Where NVRTC cannot be loaded, what
-    any version of it built is taken.
+    Sources that are equal up to comments are compiled once, different ones in parallel. A store
+    saves compiling; if it has all kernels, NVRTC is not loaded. If NVRTC cannot be loaded, builds
+    of any version of it are used.
     """
     arch = arch or device.sm_arch
     sources = [uncommented(kernel.source) for kernel in kernels]
     if (version := nvrtc.remembered(store)) is not None:
         keys = [nvrtc.key(source, arch, options, version) for source in sources]
-        if (kept := _all_kept(keys, store)) is not None:
-            return [_built(k, key, kept[key], device) for k, key in zip(kernels, keys, strict=True)]
+        if (stored := _all_stored(keys, store)) is not None:
+            return [
+                _built(k, key, stored[key], device) for k, key in zip(kernels, keys, strict=True)
+            ]
     if there := nvrtc.available():
         nvrtc.remember(store)
     by_any = [nvrtc.key(source, arch, options, nvrtc.ANY) for source in sources]
@@ -81,17 +84,17 @@ def build_each(
 
     def compiled(key: str) -> Compiled | ToolchainError:
         check()
-        if store is not None and (kept := _unpack(store.get(key))) is not None:
-            return kept
+        if store is not None and (stored := _unpack(store.get(key))) is not None:
+            return stored
         source, known = work[key]
         try:
             made = nvrtc.compile(source, arch, options)
         except ToolchainError as error:
             return error
-        except Exception as error:  # a broken CUDA install raises what it likes
+        except Exception as error:  # a broken CUDA install may raise anything
             return ToolchainError(f"NVRTC failed ({type(error).__name__}: {error}).")
         if not images.is_whole(made.image):
-            return ToolchainError(f"NVRTC gave {len(made.image)} bytes that are no cubin.")
+            return ToolchainError(f"NVRTC returned {len(made.image)} bytes that are not a cubin.")
         if store is not None:
             store.put(key, _pack(made))
             store.put(f"by-any-{known}", key.encode())
@@ -103,8 +106,8 @@ def build_each(
     ]
 
 
-def _all_kept(keys: Sequence[str], store: Store | None) -> dict[str, Compiled] | None:
-    """What the store has under each key, or None where one is missing."""
+def _all_stored(keys: Sequence[str], store: Store | None) -> dict[str, Compiled] | None:
+    """What the store has under each key, or None if one is missing."""
     found: dict[str, Compiled] = {}
     for key in dict.fromkeys(keys):
         unit = _unpack(store.get(key)) if store is not None else None
@@ -115,7 +118,8 @@ def _all_kept(keys: Sequence[str], store: Store | None) -> dict[str, Compiled] |
 
 
 def _built_as(store: Store | None, by_any: str) -> str:
-    """The key of the newest build of some content by any version; its own where there is none."""
+    """The key of the newest build of some content by any version; `by_any` itself if there is
+    none."""
     found = store.get(f"by-any-{by_any}") if store is not None else None
     return by_any if found is None else found.decode("ascii", "replace")
 
@@ -149,7 +153,7 @@ def _pack(unit: Compiled) -> bytes:
 
 
 def _unpack(data: bytes | None) -> Compiled | None:
-    """None also for what another version packed."""
+    """The compiled unit; None also for one packed by another version."""
     head, _, image = (data or b"").partition(b"\n")
     try:
         log: str = json.loads(head)["log"]
@@ -167,10 +171,10 @@ _loaded: list[ctypes.CDLL] = []
 
 
 def register_launcher(store: Store | None = None) -> Verdict:
-    """Teach JAX the custom call on CUDA, once per process; compiles the handler where the
-    package brings none for this jaxlib.
+    """Registers the custom call with JAX on CUDA, once per process. Compiles the handler if the
+    package has none for this jaxlib.
 
-    Forbids, with the reason, where there is no CUDA driver or no host compiler.
+    Forbids, with the reason, without a CUDA driver or a host compiler.
     """
     global _registered
     with _lock:
@@ -180,7 +184,7 @@ def register_launcher(store: Store | None = None) -> Verdict:
 
 
 def image_count() -> int:
-    """How many kernel images programs of this process hold on CUDA."""
+    """The number of kernel images that programs of this process hold on CUDA."""
     return int(_loaded[-1].fs_image_count()) if _loaded else 0
 
 
@@ -197,13 +201,13 @@ def _register(store: Store | None) -> Verdict:
 
 
 def launcher(store: Store | None = None, accept: Callable[[bytes], None] | None = None) -> bytes:
-    """The launcher's shared object for this JAX, as `toolchain.launcher` gives it."""
+    """The launcher's shared object for this JAX, as `toolchain.launcher` returns it."""
     return toolchain.launcher(prebuilt.CUDA, store, accept)
 
 
 def _load(image: bytes) -> ctypes.CDLL:
     try:
-        with workplace.folder() as folder:
+        with temporary.folder() as folder:
             path = folder / "launcher.so"
             path.write_bytes(image)
             loaded = ctypes.CDLL(str(path))

@@ -1,4 +1,4 @@
-"""Delays around barriers (`codegen/cuda/delays.cuh`): what FUSIONSTITCH_DELAYS has compilers do."""
+"""Delays around barriers (`codegen/cuda/delays.cuh`): compiler options for FUSIONSTITCH_DELAYS."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from fusionstitch import env
 
 
 def flags() -> tuple[str, ...]:
-    """Options for compilers of kernels; none without the switch. They are part of each key under
-    which something is kept that the switch changes."""
+    """Compiler options for kernels; empty without the variable. They are part of every cache key of
+    what they change."""
     return ("-DFUSIONSTITCH_DELAYS",) if env.DELAYS.get() else ()

@@ -1,4 +1,4 @@
-"""What the CUDA driver says about a GPU: `costmodel/properties.py` makes a profile of it."""
+"""What the CUDA driver reports about a GPU; `costmodel/properties.py` makes a profile from it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ ATTRIBUTES: Mapping[str, int] = {
     "minor": 76,
     "shared_per_sm": 81,
     "registers_per_sm": 82,
-    "shared_per_block": 97,  # that a kernel may ask for, not what it gets unasked
+    "shared_per_block": 97,  # the limit with opt-in, not the default
     "max_blocks_per_sm": 106,
 }
-#: Whether blocks form clusters. Drivers from before CUDA 11.8 do not know the attribute.
+#: Whether blocks can form clusters. Drivers before CUDA 11.8 do not know the attribute.
 CLUSTERS = 120
 _NAME_BYTES = 256
 
 
 def properties(ordinal: int) -> Properties:
-    """The properties of the `ordinal`-th GPU that this process sees.
+    """The properties of the `ordinal`-th GPU visible to this process.
 
-    Raises OptionError where the driver cannot be asked.
+    Raises OptionError if the driver cannot be queried.
     """
     try:
         driver = library()
@@ -57,7 +57,7 @@ def properties(ordinal: int) -> Properties:
 
 
 def library() -> Any:
-    """The driver's library. Raises OSError where there is none."""
+    """The driver's library. Raises OSError if it is missing."""
     return ctypes.CDLL(LIBRARY)
 
 

@@ -1,6 +1,6 @@
 """The emulator: generated CUDA-C built by the host compiler and run on the CPU, thread by thread.
 
-For correctness, continuous integration and reading; its times say nothing about a GPU.
+It is for correctness, continuous integration and reading; its times say nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ from fusionstitch.runtime.toolchain import Store, compile_shared
 Order = Literal["forward", "reversed", "random", "delayed"]
 _ORDERS: tuple[Order, ...] = ("forward", "reversed", "random", "delayed")
 
-#: A thread's stack holds 64 KiB; larger local arrays are refused here, where that costs nothing.
+#: A thread has a stack of 64 KiB; larger local arrays are rejected here, where that is free.
 _FRAME_BYTES = 48 << 10
 
-#: -O1: -O2 takes the compiler longer than it saves a kernel that runs a few times. Contraction
-#: would make results depend on the host; kernels reinterpret memory through other types.
+#: -O1: with -O2 compiling takes longer than it saves for a kernel that runs a few times.
+#: Contraction would make results depend on the host. Kernels reinterpret memory through other
+#: types.
 KERNEL_FLAGS = (
     "-O1",
     "-DFUSIONSTITCH_EMULATE",
@@ -50,8 +51,7 @@ KERNEL_FLAGS = (
     "-fno-strict-aliasing",
     "-fvisibility=hidden",
     "-fno-exceptions",
-    # Every access at an address that its type does not allow ends in a call of emulation.h: the
-    # libraries of the sanitizers are not wanted.
+    # Every misaligned access ends in a call to emulation.h, so that no sanitizer library is needed.
     "-fsanitize=alignment",
     "-fno-sanitize-recover=alignment",
     "-nodefaultlibs",
@@ -59,12 +59,12 @@ KERNEL_FLAGS = (
     f"-Wframe-larger-than={_FRAME_BYTES}",
     f"-Werror=frame-larger-than={_FRAME_BYTES}",
 )
-#: The same with every access reported to the emulator, which then finds races.
+#: The same with every access reported to the emulator, which then detects races.
 CHECKED_FLAGS = ("-DFUSIONSTITCH_CHECKED", "-fsanitize=thread", *KERNEL_FLAGS)
-#: The same with every access reported to be counted, each that the text says: a compiler that
-#: optimises leaves out those whose value it knows.
+#: The same with every access in the text reported and counted: an optimizing compiler removes
+#: accesses whose value it knows.
 COUNTED_FLAGS = ("-DFUSIONSTITCH_COUNTED", "-fsanitize=thread", *KERNEL_FLAGS, "-O0")
-#: The array of pointers is none of the kernel's memory, and may lie right beside some of it.
+#: The array of pointers is not part of the kernel's memory, but may be adjacent to it.
 _UNREPORTED = '__attribute__((no_sanitize("thread")))'
 _ERROR_BYTES = 4096
 _POISON = 0xA5
@@ -81,10 +81,10 @@ def build(
 ) -> list[Artifact]:
     """Compiles all kernels in one translation unit into one image; one artifact per kernel.
 
-    Kernels that differ at most in name and comments are compiled once. Raises ToolchainError, also
-    for a kernel that `device`, the one it was made for, could not launch. Launches of `checked`
-    kernels fail at races and at reads of what nothing wrote; None: as FUSIONSTITCH_CHECK says.
-    `counted` kernels can be given to `counters`, and are not checked.
+    Kernels that differ only in name and comments are compiled once. Raises ToolchainError, also for
+    a kernel that `device`, which it was made for, could not launch. Launches of `checked` kernels
+    fail on races and on reads of unwritten memory; None: as FUSIONSTITCH_CHECK says. `counted`
+    kernels can be passed to `counters`, and are not checked.
     """
     if not kernels:
         return []
@@ -112,9 +112,9 @@ def build(
 
 
 def build_unit(source: str, store: Store | None = None) -> Artifact:
-    """Compiles a whole translation unit, as `build` writes one, for kernels of users.
+    """Compiles a complete translation unit, in the form that `build` writes, for users' kernels.
 
-    What it gives has no kernel's name and sizes yet. Raises ToolchainError.
+    The artifact has no kernel name and sizes yet. Raises ToolchainError.
     """
     image = compile_shared(
         source,
@@ -127,16 +127,16 @@ def build_unit(source: str, store: Store | None = None) -> Artifact:
     return Artifact(_key(image), image, "", 1, 1, 0, False)
 
 
-def keep(artifact: Artifact, store: Store | None = None) -> Callable[[], None]:
-    """Keeps an artifact's image loaded from launch to launch, until what it returns is called.
+def keep_loaded(artifact: Artifact, store: Store | None = None) -> Callable[[], None]:
+    """Keeps an artifact's image loaded between launches, until the returned function is called.
 
     Raises VerifyError if it cannot be loaded.
     """
-    held = contextlib.ExitStack()
-    if error := held.enter_context(_held(artifact.key, artifact.image, store)):
-        held.close()
+    stack = contextlib.ExitStack()
+    if error := stack.enter_context(_loaded(artifact.key, artifact.image, store)):
+        stack.close()
         raise VerifyError(f"The emulator stopped: {error}.")
-    return held.close
+    return stack.close
 
 
 def _key(image: bytes) -> str:
@@ -144,15 +144,15 @@ def _key(image: bytes) -> str:
 
 
 def _load(image: bytes) -> None:
-    """Loads an image now, so that one that cannot be loaded never gets into a program."""
-    with _held(_key(image), image, None) as error:
+    """Loads an image once, so that one that cannot be loaded never gets into a program."""
+    with _loaded(_key(image), image, None) as error:
         if error:
             raise ToolchainError(f"What the host compiler built cannot be used: {error}.")
 
 
 @contextmanager
-def _held(key: str, image: bytes, store: Store | None) -> Iterator[str]:
-    """Keeps an image loaded; gives what went wrong with that, or ""."""
+def _loaded(key: str, image: bytes, store: Store | None) -> Iterator[str]:
+    """Keeps an image loaded; yields an error message, or ""."""
     emulator = library(store)
     error, holder = ctypes.create_string_buffer(_ERROR_BYTES), ctypes.c_void_p()
     emulator.fs_emulate_hold(key.encode(), image, len(image), holder, error, _ERROR_BYTES)
@@ -163,16 +163,16 @@ def _held(key: str, image: bytes, store: Store | None) -> Iterator[str]:
 
 
 def register(store: Store | None = None) -> None:
-    """Makes the custom call known to XLA for platform "cpu". Cheap after the first call."""
+    """Registers the custom call with XLA for platform "cpu". Cheap after the first call."""
     library(store)
 
 
 def set_order(order: Order, seed: int = 0) -> None:
-    """The order in which later launches of this process schedule threads and blocks.
+    """Sets the order in which later launches of this process schedule threads and blocks.
 
-    "forward" and "reversed" go by thread number, "random" shuffles with `seed` whenever threads
-    become ready, and with "delayed" blocks stand still for a while besides. Kernels that wait for
-    all that they need give the same result under all of them.
+    "forward" and "reversed" go by thread number. "random" shuffles with `seed` whenever threads
+    become ready. "delayed" also makes blocks stall for a while. Correctly synchronized kernels give
+    the same result under all of them.
     """
     library().fs_emulate_set_order(_ORDERS.index(order), seed)
 
@@ -186,9 +186,9 @@ def run(
 ) -> list[np.ndarray]:
     """Runs one kernel without XLA and returns its outputs.
 
-    `inputs` must have the shapes and dtypes of `kernel.inputs`. Outputs and scratch start as
-    poison. With `in_place`, outputs share memory with inputs as `kernel.in_place` allows.
-    Raises VerifyError for a deadlock, a divergent barrier, or a write outside a buffer.
+    `inputs` must have the shapes and dtypes of `kernel.inputs`. Outputs and scratch memory start as
+    poison. With `in_place`, outputs share memory with inputs as `kernel.in_place` allows. Raises
+    VerifyError for a deadlock, a divergent barrier, or a write outside a buffer.
     """
     _check_inputs(kernel, inputs)
     [artifact] = build([kernel], store)
@@ -218,27 +218,27 @@ def launch(
 ) -> list[str]:
     """Runs a built kernel on host memory: one address per input, output and scratch buffer.
 
-    Returns the places of the barriers that a checked kernel met, such as "kernel.cu:12". The checks
-    take those at `ignoring` for nothing: what they find then is what that barrier is for. Raises
-    VerifyError with the emulator's finding.
+    Returns the locations of the barriers that a checked kernel reached, such as "kernel.cu:12". The
+    checks ignore barriers at the location `ignoring`: what they then find is what that barrier is
+    for. Raises VerifyError with the emulator's finding.
     """
     barriers, _ = _launch(artifact, addresses, store, ignoring)
     return barriers.split()
 
 
 def counters(artifact: Artifact, addresses: Sequence[int], store: Store | None = None) -> Counters:
-    """Runs a kernel that was built to be counted, as `launch` does, and says what it did."""
+    """Runs a kernel built with `counted`, like `launch`, and returns its counters."""
     return parse(_launch(artifact, addresses, store)[1])
 
 
 def _launch(
     artifact: Artifact, addresses: Sequence[int], store: Store | None, ignoring: str = ""
 ) -> tuple[str, str]:
-    """The lines that the emulator writes of barriers and of counts."""
+    """The emulator's output lines about barriers and about counts."""
     barriers = ctypes.create_string_buffer(_ERROR_BYTES)
     counts = ctypes.create_string_buffer(_ERROR_BYTES)
     error = ctypes.create_string_buffer(_ERROR_BYTES)
-    with _held(artifact.key, artifact.image, store) as failed:
+    with _loaded(artifact.key, artifact.image, store) as failed:
         if not failed:
             library(store).fs_emulate_launch(
                 artifact.key.encode(),
@@ -273,7 +273,7 @@ def _without_name(kernel: Kernel) -> str:
 
 
 def _entry(kernel: Kernel, text: str) -> str:
-    """The kernel's name in its image: names of different kernels may be equal."""
+    """The kernel's name in its image: different kernels may have equal names."""
     return f"{kernel.name}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 

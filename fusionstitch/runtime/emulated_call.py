@@ -1,4 +1,5 @@
-"""The emulator's way through JAX: the lowered program out as HLO, the edited HLO back in."""
+"""The emulator's path through JAX: exports the lowered program as HLO, and imports the edited
+HLO."""
 
 from __future__ import annotations
 
@@ -31,13 +32,13 @@ def lower(
 ) -> Program:
     """Lowers a `jax.jit` function, made without donation, for arrays or ShapeDtypeStructs.
 
-    Raises StitchError, with the reason, for what this path cannot carry: host callbacks, several
-    devices, dimension variables.
+    Raises StitchError, with the reason, for programs that this path does not support: host
+    callbacks, several devices, dimension variables.
     """
     kwargs = dict(kwargs or {})
     try:
         lowered = jitted.lower(*args, **kwargs).compiler_ir("hlo")
-    except jax.errors.JaxRuntimeError as error:  # shapes that only XLA works out
+    except jax.errors.JaxRuntimeError as error:  # shapes that only XLA can determine
         raise StitchError(f"{_NO_HLO}: {str(error).splitlines()[0]}") from error
     if lowered is None:
         raise StitchError(f"{_NO_HLO}.")
@@ -57,11 +58,14 @@ def lower(
             f"This program runs on {exported.nr_devices} devices; the emulator takes programs of "
             "one device, so it is left to XLA."
         )
-    parameters, kept = len(module.host_program_shape.parameters), len(exported.module_kept_var_idx)
-    if parameters != kept:
+    parameters, expected = (
+        len(module.host_program_shape.parameters),
+        len(exported.module_kept_var_idx),
+    )
+    if parameters != expected:
         raise StitchError(
             f"The module of this program has {parameters} parameters where its signature has "
-            f"{kept} (tokens or hoisted constants), so the emulator leaves it to XLA."
+            f"{expected} (tokens or hoisted constants), so the emulator leaves it to XLA."
         )
     return Program(exported, hlo)
 
@@ -76,12 +80,12 @@ def stitched(program: Program, hlo: bytes, **jit_options: Any) -> Any:
 
 
 def edited(program: Program, hlo: bytes) -> export.Exported:
-    """The program with the edited module `hlo`, which the emulator can then run.
+    """The program with the edited module `hlo`, for the emulator to run.
 
     Raises ImportModuleError if XLA refuses the module.
     """
     emulate.register()
-    # gradients never go through here, and what computes them holds the user's function
+    # gradients never pass through here, and their function holds the user's function
     return dataclasses.replace(
         program.exported, mlir_module_serialized=portable_artifact(hlo), _get_vjp=None
     )

@@ -1,4 +1,5 @@
-"""The emulator's library: brought by the package or built on first use, loaded, known to XLA."""
+"""The emulator's library: comes with the package or is built on first use; loaded, and known to
+XLA."""
 
 from __future__ import annotations
 
@@ -16,20 +17,20 @@ from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.runtime import cache, handlers, prebuilt, toolchain
 from fusionstitch.runtime.toolchain import MemoryStore, Store
 
-#: Where kernels go when a caller names no store: nothing outlives the process.
+#: The store for callers that name none: nothing outlives the process.
 process_store = MemoryStore()
 
 _lock = threading.Lock()
 _loaded: list[ctypes.CDLL] = []
-#: Why what was built cannot be loaded here: building it takes too long to try for every kernel.
+#: Why the build cannot be loaded here: building takes too long to retry for every kernel.
 _failed: list[ToolchainError] = []
 
 
 def library(store: Store | None = None) -> Any:
     """The emulator as a ctypes library, registered with XLA for the platform "cpu".
 
-    Loaded once per process; `store` keeps the build, by default in the user's cache folder.
-    Raises ToolchainError without a host compiler.
+    Loaded once per process. `store` stores the build, by default in the user's cache folder. Raises
+    ToolchainError without a host compiler.
     """
     with _lock:
         if _failed:
@@ -42,7 +43,7 @@ def library(store: Store | None = None) -> Any:
 
 
 def image_count() -> int:
-    """How many kernel images programs of this process hold on the emulator."""
+    """The number of kernel images that programs of this process hold on the emulator."""
     return int(library().fs_image_count())
 
 
@@ -77,7 +78,7 @@ def _build(store: Store) -> ctypes.CDLL:
 def _load(image: bytes) -> ctypes.CDLL:
     try:
         low = os.memfd_create("fusionstitch-launcher")
-        # where standard error is closed its number is the next free one, and XLA writes there
+        # if standard error is closed, its number is the next free one, and XLA writes there
         file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
         os.close(low)
         with os.fdopen(file, "wb", closefd=False) as stream:

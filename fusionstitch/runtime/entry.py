@@ -1,8 +1,8 @@
-"""How XLA calls into Python without losing what the user's signal handlers raise there.
+"""Lets XLA call Python without losing exceptions of the user's signal handlers.
 
-A handler runs at the first step that the main thread takes in Python. While XLA compiles, that is
-the first step of what XLA calls; an exception out of there would be turned into a failed compile
-and be lost, or be swallowed. It has to come out where it would without us: where XLA returns.
+A handler runs at the main thread's first step in Python. While XLA compiles, that is the first step
+of a function that XLA calls. An exception from there would become a failed compile and be lost, or
+be swallowed. It must be raised where it would be without us: when XLA returns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
-#: Calls of XLA's that may begin at the same time.
+#: The most calls of XLA that may start at the same time.
 _CALLS = 64
 
 _raise_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(
@@ -22,11 +22,11 @@ _raise_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(
 
 
 class Entry(deque[Any]):
-    """What XLA is given to call: `work`, which gets and gives bytes, and raises nothing of ours but
-    `fails`, by which XLA is to fail.
+    """The callable for XLA: `work` takes and returns bytes, and raises nothing of ours except
+    `fails`, which make XLA fail.
 
-    It holds calls that wait to be made, the `send` of generators. So no step in Python comes before
-    that of the generator, which is inside its `try`, as the first one of a function is not.
+    It is a deque of calls that are ready, each the `send` of a generator. So the first Python step
+    is the generator's, which is already inside its `try`; the first step of a function is not.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Entry(deque[Any]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     def refill(self) -> None:
-        """Makes up for the calls taken, interrupted ones included, which did not come here."""
+        """Replaces the calls that were used, including interrupted ones, which did not get here."""
         while len(self) < _CALLS:
             call = _call(self)
             next(call)
@@ -48,15 +48,15 @@ class Entry(deque[Any]):
 
 
 def _call(entry: Entry) -> Generator[bytes | None, bytes, None]:
-    """One call: is sent a module, yields the reply.
+    """One call: receives a module, yields the reply.
 
-    What is raised meanwhile is raised again in this thread as soon as it is out of here, which is
-    when XLA returns. From the first `yield` to the second no step is a call outside the `try`: only
-    calls, and jumps backwards, let handlers run.
+    Exceptions raised meanwhile are raised again in this thread once it has left this function, that
+    is, when XLA returns. From the first `yield` to the second, no step outside the `try` is a call:
+    only calls and backward jumps run handlers.
     """
 
     class Again(BaseException):
-        """Stands for the user's exception: only a class can be raised in a thread."""
+        """A class that stands for the user's exception: only a class can be raised in a thread."""
 
         error: BaseException | None = None
 
@@ -64,7 +64,7 @@ def _call(entry: Entry) -> Generator[bytes | None, bytes, None]:
             error, cls.error = cls.error, None
             return error
 
-    # lazy: the thread is the one that takes the step
+    # lazy: the thread that takes the step
     again = map(_raise_in, iter(threading.get_ident, None), (Again,))
     try:
         module = yield None
@@ -76,7 +76,7 @@ def _call(entry: Entry) -> Generator[bytes | None, bytes, None]:
         raise
     except BaseException as error:
         Again.error = error
-        if error.__traceback__ is not None:  # as if it had not come by here
+        if error.__traceback__ is not None:  # hides this frame
             error.__traceback__ = error.__traceback__.tb_next
         [_] = again
         yield None

@@ -1,7 +1,7 @@
-"""Which entries of a full cache go: those that were used least recently.
+"""Which entries of a full cache are deleted: the least recently used ones.
 
-An entry's time of change is when it was last used: it is set when the entry is read, if that was
-long ago by then. All that this may cost is time: whoever misses an entry makes it again.
+An entry's modification time is its last use. Reading an entry updates it, if it was old. Errors
+only cost time: a process that misses an entry makes it again.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Of the bound, what is left when entries went: the next ones are written without looking again.
-KEPT_SHARE = 0.9
-#: Of the bound, what a process writes before it looks again how much there is.
+#: Share of the limit that remains after an eviction, so that the next writes need no check.
+REMAINING_SHARE = 0.9
+#: Share of the limit that a process writes before it checks the size again.
 LOOK_SHARE = 1 / 32
-#: The file that who makes room holds locked.
+#: The lock file of the process that evicts.
 LOCK = "eviction.lock"
-#: Seconds by which times of use may be wrong: reading an entry again and again writes nothing.
+#: Possible error of use times in seconds: repeated reads of an entry write nothing.
 _FRESH_S = 3600.0
-#: Seconds after which a half-written file belongs to nobody any more.
+#: Age in seconds from which a half-written file counts as abandoned.
 _LOST_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of the cache: when it was last used (seconds), its bytes, where it is."""
+    """A file of the cache: its last use (seconds), its bytes, its path."""
 
     used: float
     bytes: int
@@ -36,15 +36,15 @@ class Entry:
 
 
 class Watch:
-    """How much one process has written since it last looked how much there is. It looks at its
-    first entry: others may have filled the cache."""
+    """How much one process has written since it last checked the size. It checks at its first
+    entry, since others may have filled the cache."""
 
     def __init__(self) -> None:
         self._written = 0
         self._looked = False
 
     def wrote(self, size: int, bound: int) -> bool:
-        """Whether it is time to look."""
+        """Whether it is time to check."""
         self._written += size
         if self._looked and self._written < LOOK_SHARE * bound:
             return False
@@ -53,15 +53,15 @@ class Watch:
 
 
 def used(path: Path) -> None:
-    """Notes that an entry was read."""
+    """Records that an entry was read."""
     with contextlib.suppress(OSError):
         if time.time() - path.lstat().st_mtime > _FRESH_S:
             os.utime(path, follow_symlinks=False)
 
 
 def doomed(entries: Iterable[Entry], bound: int) -> list[Entry]:
-    """The entries that have to go, the least recently used first; none within the bound. What a
-    killed process left half written goes as well."""
+    """The entries to delete, the least recently used first; empty within the limit. Includes
+    abandoned half-written files."""
     now = time.time()
     found = sorted(entries, key=lambda entry: (entry.used, entry.path.name))
     half = [entry for entry in found if entry.path.name.startswith(".")]
@@ -71,7 +71,7 @@ def doomed(entries: Iterable[Entry], bound: int) -> list[Entry]:
     if left <= bound:
         return going
     for entry in whole:
-        if left <= KEPT_SHARE * bound:
+        if left <= REMAINING_SHARE * bound:
             break
         going.append(entry)
         left -= entry.bytes
@@ -80,7 +80,7 @@ def doomed(entries: Iterable[Entry], bound: int) -> list[Entry]:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[bool]:
-    """Whether no other process is at it: of several that find the cache full, one makes room."""
+    """Whether no other process evicts: of several that find the cache full, only one does."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         handle = os.open(folder / LOCK, flags, 0o600)

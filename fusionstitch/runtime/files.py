@@ -9,22 +9,22 @@ from pathlib import Path
 
 
 def folder(path: Path) -> None:
-    """Makes a folder at `path` where there is none; a link is replaced by one. Raises OSError."""
+    """Makes a folder at `path` if there is none; replaces a link by a folder. Raises OSError."""
     if path.is_symlink():
         path.unlink()
     path.mkdir(exist_ok=True)
 
 
 def replace(path: Path, text: str, linked: bool = True) -> None:
-    """Puts a file of UTF-8 text at `path`, as `replace_bytes` does."""
+    """Writes UTF-8 text to `path`, like `replace_bytes`."""
     replace_bytes(path, text.encode("utf-8", "backslashreplace"), linked)
 
 
 def replace_bytes(path: Path, data: bytes, linked: bool = True) -> None:
-    """Puts a file at `path`, whole or not at all.
+    """Writes a file to `path`, completely or not at all.
 
-    What was there is replaced and not written to: a link leads nowhere, and a file that has other
-    names keeps its content under those. Its folder may be `linked`. Raises OSError.
+    An existing file is replaced, not written to: a link is not followed, and a file with other hard
+    links is unchanged under those. The folder may be a link if `linked`. Raises OSError.
     """
     follow = 0 if linked else os.O_NOFOLLOW
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow)

@@ -1,7 +1,7 @@
-"""Reading a module's file in a process of its own first.
+"""Reads a module's file in a child process first.
 
-XLA and MLIR end the process, or never come back, on some malformed modules. What a child has read
-within bounds of time and memory can be read here.
+XLA and MLIR crash or hang on some malformed modules. If a child has read a module within limits of
+time and memory, this process can read it too.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 
 from fusionstitch.hlo.errors import FusionStitchError, ImportModuleError
-from fusionstitch.runtime import workplace
+from fusionstitch.runtime import temporary
 
 _SECONDS = 300.0
-#: Address space of the child: what JAX maps, and what the messages of a module take.
+#: Address space of the child: what JAX maps, plus this much per byte of the module.
 _BYTES, _BYTES_PER_BYTE = 8 << 30, 64
 _SHOWN_BYTES = 4096
 _REFUSED = 2
@@ -27,10 +27,10 @@ _REFUSED = 2
 def read(path: Path) -> bytes:
     """The module in a file of any form as HloModuleProto bytes, which XLA has accepted.
 
-    Raises ImportModuleError, also where reading it ends the child, takes it longer than five
-    minutes or more memory than its size explains.
+    Raises ImportModuleError for a malformed module. This includes one that crashes the child, takes
+    more than five minutes, or more memory than its size explains.
     """
-    with workplace.folder() as folder:
+    with temporary.folder() as folder:
         output = folder / "module.pb"
         command = [sys.executable, "-m", __name__, str(path), str(output)]
         environment = {

@@ -10,10 +10,10 @@ from fusionstitch.runtime.artifact import LOAD_TARGET, TARGET
 
 logger = logging.getLogger(__name__)
 
-#: Per platform, as jax.ffi spells it: the handlers of each target. What a program loads is held by
-#: a state that its instantiate stage makes and that XLA destroys with the executable. On CUDA the
-#: images are loaded at a stage that XLA runs before each run of the program, for loading is per
-#: CUDA context; XLA's CPU client has none.
+#: Handlers of each target, by platform name of jax.ffi. A state holds what a program loads; the
+#: instantiate stage makes it, and XLA destroys it with the executable. On CUDA, images are loaded
+#: at a stage before each run, since loading is per CUDA context. XLA's CPU client has no such
+#: stage.
 HANDLERS = {
     "CUDA": {
         TARGET: {"execute": "fs_launch"},
@@ -24,14 +24,14 @@ HANDLERS = {
         LOAD_TARGET: {"instantiate": "fs_load", "execute": "fs_nothing"},
     },
 }
-#: The name that XLA knows the type of that state by.
+#: XLA's name for the type of that state.
 STATE = "fusionstitch_images"
 
 
 def register(library: ctypes.CDLL, platform: str) -> None:
-    """Makes the functions of a launcher known to JAX; those that it knows already stay.
+    """Registers the functions of a launcher with JAX; functions that are already registered stay.
 
-    Where JAX does not take the type of the state, images stay loaded for the rest of the process.
+    If JAX does not accept the type of the state, images stay loaded until the process ends.
     """
     import jax.ffi
 
@@ -40,13 +40,13 @@ def register(library: ctypes.CDLL, platform: str) -> None:
         try:
             jax.ffi.register_ffi_target(target, handlers, platform=platform)
         except jax.errors.JaxRuntimeError as error:
-            # this module was read again, and what was loaded before goes on serving this process
+            # this module was imported again; the functions registered before stay in use
             if "Duplicate FFI handler" not in str(error):
                 raise
             return
     for find in (library.fs_state_id, library.fs_state_info):
         find.restype = ctypes.c_void_p
-    # the capsule of a type holds its address, as that of a handler holds the function's
+    # the capsule of a type contains its address, as that of a handler does for the function
     state: Any = {
         "type_id": jax.ffi.pycapsule(library.fs_state_id()),
         "type_info": jax.ffi.pycapsule(library.fs_state_info()),

@@ -1,4 +1,4 @@
-"""Whether compiled code is all there: a shared object or a cubin, as bytes."""
+"""Checks whether compiled code is complete: a shared object or a cubin, as bytes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NO_BITS = 8
 
 
 def is_whole(image: bytes) -> bool:
-    """Whether `image` is an ELF file and holds all that its headers speak of.
+    """Whether `image` is an ELF file that contains everything its headers refer to.
 
-    Loading a file that was cut short can end the process, so it is looked at first.
+    Loading a truncated file can crash the process, so it is checked first.
     """
     if not image.startswith(_MAGIC) or len(image) < 64:
         return False

@@ -1,4 +1,4 @@
-"""CUDA-C to a cubin through NVRTC, as CuPy binds it: needs neither a GPU nor the CUDA toolkit."""
+"""CUDA-C to a cubin through CuPy's binding of NVRTC; needs neither a GPU nor the CUDA toolkit."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.threads import start
 from fusionstitch.runtime.toolchain import Store
 
-#: Options every kernel is compiled with. Fused multiply-add stays at NVRTC's default (on) and
-#: fast math at its default (off); the resource report is what fills `Resources`.
+#: Options for every kernel. Fused multiply-add and fast math have NVRTC's defaults (on and off).
+#: The resource report is parsed into `Resources`.
 BASE_OPTIONS = ("-std=c++17", "--ptxas-options=-v")
 NO_FMA = "--fmad=false"
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What ptxas gave one kernel. Bytes are per thread, but static `shared_bytes` per block."""
+    """What ptxas allocated for one kernel. Bytes are per thread, except static `shared_bytes`, per
+    block."""
 
     registers: int
     shared_bytes: int
@@ -41,7 +42,7 @@ class Resources:
 
     @property
     def spills(self) -> bool:
-        """Whether any register went to local memory."""
+        """Whether any register was spilled to local memory."""
         return self.spill_store_bytes > 0 or self.spill_load_bytes > 0
 
 
@@ -56,7 +57,7 @@ class Compiled:
 
 @functools.cache
 def _binding() -> Any:
-    """CuPy's NVRTC module, or None where CuPy or the NVRTC library is missing."""
+    """CuPy's NVRTC module, or None if CuPy or the NVRTC library is missing."""
 
     def load() -> Any:
         binding = importlib.import_module("cupy.cuda").nvrtc
@@ -64,15 +65,15 @@ def _binding() -> Any:
         return binding
 
     found = apart(load)
-    # a broken CUDA install raises whatever the loader raises
+    # a broken CUDA install may raise anything
     return None if isinstance(found, Failed) else found
 
 
 @functools.cache
 def prepare() -> threading.Thread:
-    """Loads NVRTC in a thread of its own, once per process: planning need not wait for it."""
+    """Loads NVRTC on another thread, once per process, so that planning need not wait for it."""
     thread = threading.Thread(target=lambda: _binding() and _uncached(), name="nvrtc")
-    start(thread)  # where no more can be had, it is loaded when needed
+    start(thread)  # if no thread can be started, it is loaded on demand
     return thread
 
 
@@ -86,26 +87,26 @@ def available() -> Verdict:
     return allow("NVRTC is there", version=version())
 
 
-#: What NVRTC has told this process of its version.
-_told: list[str] = []
+#: NVRTC's version, once known to this process.
+_found_version: list[str] = []
 
 
 def version() -> str:
-    """NVRTC's version as "major.minor". Raises ToolchainError where there is none."""
+    """NVRTC's version as "major.minor". Raises ToolchainError if NVRTC is missing."""
     found = ".".join(str(part) for part in _require().getVersion())
-    _told[:] = [found]
+    _found_version[:] = [found]
     return found
 
 
 def architectures() -> tuple[str, ...]:
-    """The targets this NVRTC compiles for, such as "sm_90", ascending."""
+    """The targets that this NVRTC compiles for, such as "sm_90", ascending."""
     return tuple(f"sm_{arch}" for arch in sorted(_require().getSupportedArchs()))
 
 
 @functools.cache
 def _uncached() -> tuple[str, ...]:
-    """The option against NVRTC's own cache, a hit in which leaves the resource report out of the
-    log. Releases from before that cache do not know the option."""
+    """The option that disables NVRTC's own cache, since a hit omits the resource report from the
+    log. Releases before that cache do not know the option."""
     nvrtc = _require()
     option = "--no-cache"
     program = nvrtc.createProgram("", "probe.cu", [], [])
@@ -120,31 +121,31 @@ def _uncached() -> tuple[str, ...]:
 
 @functools.cache
 def headers() -> tuple[tuple[str, str], ...]:
-    """(name, text) of every device header generated code may include, sorted by name."""
+    """(name, text) of every device header that generated code may include, sorted by name."""
     folder = resources.files("fusionstitch.codegen") / "cuda"
     found = sorted(folder.iterdir(), key=lambda entry: entry.name) if folder.is_dir() else []
     return tuple((h.name, h.read_text("utf-8")) for h in found if h.name.endswith(".cuh"))
 
 
-#: What brings NVRTC, and where it is looked for besides: all that a remembered version hangs on.
+#: The packages that provide NVRTC, and other search paths: a stored version depends on these.
 _BRINGS = (
     *("cupy", "cupy-cuda12x", "cupy-cuda13x"),
     *("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu13"),
 )
-_PLACES = ("CUDA_PATH", "CUDA_HOME", "LD_LIBRARY_PATH")
+_SEARCH_PATHS = ("CUDA_PATH", "CUDA_HOME", "LD_LIBRARY_PATH")
 
 
 def remembered(store: Store | None) -> str | None:
-    """NVRTC's version as a process before found it with the packages that are here, so that CuPy
-    need not be loaded to find what is in the store; None where nothing is known."""
-    if _told:
-        return _told[-1]
-    kept = store.get(_origin()) if store is not None else None
-    return None if kept is None else kept.decode("ascii", "replace")
+    """NVRTC's version as an earlier process found it with the installed packages, so that CuPy need
+    not be loaded to look into the store. None if it is unknown."""
+    if _found_version:
+        return _found_version[-1]
+    stored = store.get(_origin()) if store is not None else None
+    return None if stored is None else stored.decode("ascii", "replace")
 
 
 def remember(store: Store | None) -> None:
-    """Keeps NVRTC's version for later processes."""
+    """Stores NVRTC's version for later processes."""
     now = version().encode()
     if store is not None and store.get(_origin()) != now:
         store.put(_origin(), now)
@@ -152,8 +153,8 @@ def remember(store: Store | None) -> None:
 
 @functools.cache
 def _origin() -> str:
-    """The key of the remembered version."""
-    parts = [f"{name}={os.environ.get(name)}" for name in _PLACES]
+    """The key of the stored version."""
+    parts = [f"{name}={os.environ.get(name)}" for name in _SEARCH_PATHS]
     for name in _BRINGS:
         try:
             parts.append(f"{name}={importlib.metadata.version(name)}")
@@ -162,13 +163,13 @@ def _origin() -> str:
     return "nvrtc-version-" + hashlib.sha256("\0".join([sys.prefix, *parts]).encode()).hexdigest()
 
 
-#: Stands for a version in the key of what any version may have built.
+#: The version in the key of builds by any version.
 ANY = "any"
 
 
 def key(source: str, arch: str, options: tuple[str, ...] = (), by: str | None = None) -> str:
-    """The content hash, in hex, of everything that decides the cubin of `source`: NVRTC's version
-    among it, by default that of the one that is loaded."""
+    """The content hash, in hex, of everything that decides the cubin of `source`, including NVRTC's
+    version: by default the loaded one."""
     digest = hashlib.sha256()
     by = version() if by is None else by
     parts = ("cuda", by, arch, *BASE_OPTIONS, *options, source, *sum(headers(), ()))
@@ -179,10 +180,10 @@ def key(source: str, arch: str, options: tuple[str, ...] = (), by: str | None = 
 
 
 def compile(source: str, arch: str = "sm_90", options: tuple[str, ...] = ()) -> Compiled:
-    """Compile one translation unit, which may include the headers of codegen/cuda, to a cubin.
+    """Compiles one translation unit, which may include the headers of codegen/cuda, to a cubin.
 
-    Other threads run meanwhile (the binding releases Python's lock), so kernels compile in
-    parallel. Raises ToolchainError with the log and the offending lines when NVRTC refuses.
+    Other threads run meanwhile (the binding releases the GIL), so kernels compile in parallel.
+    Raises ToolchainError with the log and the offending lines if NVRTC rejects it.
     """
     image, log = _compiled(source, arch, options, _cubin)
     return Compiled(image, log, parse_resources(log))
@@ -195,7 +196,7 @@ def ptx(source: str, arch: str = "sm_90", options: tuple[str, ...] = ()) -> str:
 
 
 def _cubin(nvrtc: Any, program: Any) -> bytes:
-    return bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy leaves the last byte off
+    return bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy omits the last byte
 
 
 def _ptx(nvrtc: Any, program: Any) -> bytes:
@@ -206,7 +207,7 @@ def _ptx(nvrtc: Any, program: Any) -> bytes:
 def _compiled(
     source: str, arch: str, options: tuple[str, ...], result: Callable[[Any, Any], bytes]
 ) -> tuple[bytes, str]:
-    """What `result` takes of a compiled translation unit, and the log."""
+    """What `result` reads from a compiled translation unit, and the log."""
     nvrtc = _require()
     names, texts = ([pair[i].encode() for pair in headers()] for i in (0, 1))
     program = nvrtc.createProgram(source, "kernel.cu", texts, names)
@@ -236,7 +237,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 def parse_resources(log: str) -> tuple[tuple[str, Resources], ...]:
     """(entry, Resources) of each kernel in a ptxas log, sorted by name.
 
-    ptxas reports stack and spills per function and the rest per entry; a device function that was
+    ptxas reports stack and spills per function, and the rest per entry. A device function that was
     not inlined counts towards the entry it is listed under.
     """
     found: dict[str, Resources] = {}
@@ -263,7 +264,7 @@ _LOCATED = re.compile(r"^kernel\.cu\((\d+)\): (?:error|catastrophic error)", re.
 
 
 def _quoted(source: str, log: str) -> str:
-    """The log of a failed compile, then each line that an error points at, numbered."""
+    """The log of a failed compile, followed by each line that an error refers to, numbered."""
     lines = source.splitlines()
     numbers = sorted({int(n) for n in _LOCATED.findall(log) if 0 < int(n) <= len(lines)})
     quoted = "\n".join(f"{number:6d} | {lines[number - 1]}" for number in numbers)

@@ -1,4 +1,4 @@
-"""What work came to, as a value."""
+"""The outcome of work as a value."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Failed:
-    """What our work raised, as a value: an `except` of the caller's would also see the user's."""
+    """An exception of our work, as a value: an `except` of the caller would also catch the
+    user's."""
 
     error: Exception
 
 
 def caught(work: Callable[[], T]) -> T | Failed:
-    """What `work` returns, or the Exception that it raised, on this thread."""
+    """The result of `work`, or its Exception as a `Failed`, on this thread."""
     try:
         return work()
     except Exception as error:

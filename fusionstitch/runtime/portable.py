@@ -1,4 +1,4 @@
-"""HLO modules as portable StableHLO artifacts, the form in which jax.export holds programs."""
+"""HLO modules as portable StableHLO artifacts, the form in which jax.export stores programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fusionstitch.hlo.graph import Shape
 from fusionstitch.hlo.importer import from_proto, parse
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 
-#: Custom calls of this module's own, on the way to those that XLA reads as its ops.
+#: Temporary custom calls of this file, which become ops that XLA reads.
 _PREFIX = "fusionstitch.portable."
 _TYPED_FFI = 4
 _FRONTEND, _SHARDING_RULE = "mhlo.frontend_attributes", "xla.sdy.sharding_rule"
@@ -29,8 +29,8 @@ _SHOWN = 2000
 
 
 def portable_artifact(hlo: bytes) -> bytes:
-    """The portable StableHLO artifact of an HLO module, as `Exported.mlir_module_serialized`
-    holds it. Raises ImportModuleError if XLA refuses the module, or if StableHLO lacks an op."""
+    """The portable StableHLO artifact of an HLO module, as in `Exported.mlir_module_serialized`.
+    Raises ImportModuleError if XLA refuses the module, or if StableHLO lacks an op."""
     try:
         bytecode = extend_mlir.hlo_to_stablehlo(_without_foreign_ops(hlo))
         with _context():
@@ -40,7 +40,7 @@ def portable_artifact(hlo: bytes) -> bytes:
             _with_algorithms(module)
             text = str(module)
         return extend_mlir.serialize_portable_artifact(text, stablehlo.get_current_version())
-    except Exception as error:  # the bindings raise whatever the statuses map to
+    except Exception as error:  # the bindings raise whatever the status maps to
         if any(i.opcode == "fusion" for c in parse(hlo).computations for i in c.instructions):
             raise ImportModuleError(
                 "The module holds fusions: it is what XLA has compiled. Pass what came before, "
@@ -51,9 +51,10 @@ def portable_artifact(hlo: bytes) -> bytes:
 
 
 def as_function(data: bytes, name: str) -> Callable[..., Any]:
-    """A function of the parameters of a module (HloModuleProto bytes), under jax.jit its program.
+    """A function of the parameters of a module (HloModuleProto bytes); under jax.jit it is that
+    program.
 
-    It returns an array, or a tuple where the module's root is one. Raises ImportModuleError as
+    It returns an array, or a tuple if the module's root is one. Raises ImportModuleError as
     `portable_artifact` does, and KeyError for types that NumPy lacks.
     """
     entry = from_proto(data).entry
@@ -71,7 +72,7 @@ def as_function(data: bytes, name: str) -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=256)
 def _signature(given: tuple[Shape, ...], result: Shape) -> export.Exported:
-    """A function of arrays of these shapes to zeros: a module takes the place of its body."""
+    """A function from arrays of these shapes to zeros, whose body a module replaces."""
     from fusionstitch.execution.original import plain_jit
 
     def zeros(*_: Any) -> Any:
@@ -79,7 +80,7 @@ def _signature(given: tuple[Shape, ...], result: Shape) -> export.Exported:
         made = [jax.numpy.zeros(s.dims, NUMPY_DTYPES[s.dtype]) for s in shapes]
         return tuple(made) if result.is_tuple else made[0]
 
-    with jax.enable_x64(True):  # what JAX is configured for may be another thread's
+    with jax.enable_x64(True):  # the configuration may be another thread's
         return export.export(
             plain_jit()(zeros, keep_unused=True),
             disabled_checks=[export.DisabledSafetyCheck.platform()],
@@ -99,16 +100,16 @@ def _context() -> JaxIrContext:
 
 
 def _for_one_device(module: Any) -> None:
-    """Drops the rules of how calls are partitioned. They count results: here these are one tuple,
-    and what takes one out of it has the rule, too."""
+    """Removes the partitioning rules of calls. They count results, which are one tuple here, and
+    the op that extracts an element has the rule as well."""
 
     def visit(op: Any) -> ir.WalkResult:
         if _FRONTEND in op.attributes:
             given = ir.DictAttr(op.attributes[_FRONTEND])
             named = (given[i] for i in range(len(given)))
-            kept = {one.name: one.attr for one in named if one.name != _SHARDING_RULE}
-            if len(kept) < len(given):
-                op.attributes[_FRONTEND] = ir.DictAttr.get(kept)
+            rest = {one.name: one.attr for one in named if one.name != _SHARDING_RULE}
+            if len(rest) < len(given):
+                op.attributes[_FRONTEND] = ir.DictAttr.get(rest)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
@@ -118,7 +119,8 @@ def _for_one_device(module: Any) -> None:
 
 
 def _without_foreign_ops(hlo: bytes) -> bytes:
-    """The module with copies left out, which only carry layouts, and other foreign ops as calls."""
+    """The module without copies, which only change layouts, and with other foreign ops as custom
+    calls."""
     module = parse(hlo)
     if not any(i.opcode in _FOREIGN for c in module.computations for i in c.instructions):
         return hlo
@@ -143,9 +145,9 @@ def _skip_copies(computation: Any) -> None:
 
     for instruction in computation.instructions:
         instruction.operand_ids[:] = [resolve(i) for i in instruction.operand_ids]
-        # the CPU runs a module's ops in the order of their data
-        kept = [i for i in instruction.control_predecessor_ids if i not in source]
-        instruction.control_predecessor_ids[:] = kept
+        # the CPU runs a module's ops in data order
+        rest = [i for i in instruction.control_predecessor_ids if i not in source]
+        instruction.control_predecessor_ids[:] = rest
     computation.root_id = resolve(computation.root_id)
     for index in reversed(range(len(computation.instructions))):
         if computation.instructions[index].id in source:
@@ -167,7 +169,7 @@ _FOREIGN = frozenset({"copy", *_CALLS})
 
 
 def _as_xla_reads_them(module: Any) -> None:
-    """Gives the custom calls above the names, attributes and results of XLA's ops."""
+    """Gives these custom calls the names, attributes and results of XLA's ops."""
     for op in _ops(module, "stablehlo.custom_call"):
         target = ir.StringAttr(op.attributes["call_target_name"]).value
         if not target.startswith(_PREFIX):
@@ -196,8 +198,8 @@ def _as_xla_reads_them(module: Any) -> None:
 
 
 def _with_algorithms(module: Any) -> None:
-    """Makes products of two matrices or vectors that name an algorithm general ones: the plain ones
-    cannot be written with it."""
+    """Makes plain products of two matrices or vectors general if they name an algorithm: the plain
+    op has no such attribute."""
     for op in _ops(module, "stablehlo.dot"):
         if _ALGORITHM not in op.attributes:
             continue
@@ -217,7 +219,7 @@ def _with_algorithms(module: Any) -> None:
 
 
 def _ops(module: Any, name: str) -> list[Any]:
-    """The ops of a module that are called so: they may be replaced."""
+    """The ops of a module with this name, as a list: they may be replaced."""
     found: list[Any] = []
 
     def visit(op: Any) -> ir.WalkResult:
@@ -230,7 +232,7 @@ def _ops(module: Any, name: str) -> list[Any]:
 
 
 def _parts(kind: Any) -> list[Any]:
-    """The types of a tuple's elements; none for a type that is no tuple."""
+    """The types of a tuple's elements; empty for a type that is not a tuple."""
     if not isinstance(kind, ir.TupleType):
         return []
     return [kind.get_type(i) for i in range(kind.num_types)]

@@ -1,9 +1,9 @@
-"""The launchers as the package brings them: compiled when it was built or installed.
+"""The launchers that come with the package, compiled when it was built or installed.
 
-A launcher fits the jaxlib whose FFI headers it was compiled with. So it lies beside a hash of those
-headers, of its own sources and flags and of the machine, and is taken where all of that is as it
-was; else it is compiled on first use. The build loads this file alone (see setup.py), with nothing
-installed: it imports no package but Python's own.
+A launcher fits the jaxlib whose FFI headers it was compiled with. So next to it there is a hash of
+those headers, of its own sources and flags, and of the machine. It is used if all of these are
+unchanged; otherwise it is compiled on first use. The build loads only this file (see setup.py),
+with nothing installed, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-#: The headers that generated code includes, those of the emulator among them.
+#: The headers that generated code includes, including those of the emulator.
 KERNEL_HEADERS = _HERE.parent / "codegen" / "cuda"
-#: Where the build puts what it compiled.
+#: The folder of the compiled launchers.
 FOLDER = _HERE / "launchers"
-#: What makes a shared object of C++.
+#: Flags for a shared object of C++.
 SHARED = ("-std=c++17", "-fPIC", "-shared")
-#: For every launcher. The library follows the source that needs it.
+#: Flags for every launcher. The library follows the source that needs it.
 _FLAGS = ("-O2", "-w", "-ldl")
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """A shared object of ours: its source, what that includes of ours, the compiler's flags."""
+    """A shared object of ours: its source, our headers that it includes, the compiler's flags."""
 
     name: str
     headers: tuple[Path, ...]
@@ -40,7 +40,8 @@ class Launcher:
 
     @property
     def image(self) -> Path:
-        """The compiled one; beside it lies what it was compiled from, and its own hash."""
+        """The compiled file; next to it are the hashes of what it was compiled from, and of
+        itself."""
         return FOLDER / f"{self.name}.so"
 
     @property
@@ -48,16 +49,16 @@ class Launcher:
         return FOLDER / f"{self.name}.key"
 
     def folders(self, ffi: Path) -> tuple[Path, ...]:
-        """Where the compiler looks for headers; `ffi` is jaxlib's folder of them."""
+        """The compiler's header folders; `ffi` is jaxlib's."""
         return (_HERE, KERNEL_HEADERS, ffi)
 
     def depends(self, ffi: Path) -> str:
-        """A hash of all headers, jaxlib's included."""
+        """A hash of all headers, including jaxlib's."""
         folder = ffi / "xla" / "ffi" / "api"
         return _hash(path.read_bytes() for path in (*self.headers, *sorted(folder.glob("*.h"))))
 
     def key(self, ffi: Path) -> str:
-        """A hash of what decides the image, but for the compiler."""
+        """A hash of everything that decides the image, except for the compiler."""
         texts = (self.depends(ffi), sys.platform, platform.machine(), *SHARED, *self.flags)
         return _hash((self.source.read_bytes(), *map(str.encode, texts)))
 
@@ -79,9 +80,9 @@ LAUNCHERS = (CUDA, CPU)
 
 
 def image(launcher: Launcher, ffi: Path) -> bytes | None:
-    """The bytes of a launcher that was compiled for what is here; None where there is none such.
+    """The bytes of a launcher that was compiled for this environment; None if there is none.
 
-    It is trusted as the Python files beside it are.
+    It is trusted like the Python files next to it.
     """
     try:
         key, _, digest = launcher.seal.read_text("ascii").strip().partition(" ")
@@ -96,13 +97,13 @@ def image(launcher: Launcher, ffi: Path) -> bytes | None:
 def command(
     launcher: Launcher, ffi: Path, compiler: Sequence[str], output: Path
 ) -> tuple[str, ...]:
-    """How the build compiles a launcher."""
+    """The build's command to compile a launcher."""
     include = (f"-I{folder}" for folder in launcher.folders(ffi))
     return (*compiler, *SHARED, *include, str(launcher.source), *launcher.flags, "-o", str(output))
 
 
 def seal(launcher: Launcher, ffi: Path, built: bytes) -> str:
-    """What lies beside an image."""
+    """The text stored next to an image."""
     return f"{launcher.key(ffi)} {_hash([built])}\n"
 
 

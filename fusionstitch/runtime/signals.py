@@ -1,4 +1,4 @@
-"""Signals that wait: for the work that has to run on the caller's thread (see `apart`)."""
+"""Deferred signals, for work that must run on the caller's thread (see `apart`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 def held(work: Callable[[], T]) -> T | Failed:
-    """What `work` returns, or the Exception that it raised as a `Failed`.
+    """The result of `work`, or its Exception as a `Failed`, with signal handlers deferred.
 
-    Handlers of signals run when it is over, and what they raise is raised then. For work of short
-    duration that depends on the thread, such as what JAX lowers under the user's configuration.
+    Handlers run after it, and what they raise is raised then. This is for short work that depends
+    on the thread, for example what JAX lowers under the user's configuration.
     """
     if threading.current_thread() is not threading.main_thread():
-        return caught(work)  # no handler runs here
+        return caught(work)  # handlers do not run on this thread
     handlers: dict[int, Any] = {}
     arrived: dict[int, FrameType | None] = {}
 
@@ -36,16 +36,17 @@ def held(work: Callable[[], T]) -> T | Failed:
         found = caught(work)
     finally:
         back = [partial(signal.signal, number, handler) for number, handler in handlers.items()]
-        # what arrived is looked at last: until its handler is back, a signal may still come
+        # deferred signals are handled last: until its handler is restored, a signal may still
+        # arrive
         _all([*back, lambda: _all([partial(handlers[n], n, arrived[n]) for n in arrived])])
     return found
 
 
 def _all(steps: Sequence[Callable[[], Any]]) -> None:
-    """Takes every step, also where one raises."""
-    for place, step in enumerate(steps):
+    """Takes every step, even if one raises."""
+    for number, step in enumerate(steps):
         try:
             step()
         except BaseException:
-            _all(steps[place + 1 :])
+            _all(steps[number + 1 :])
             raise

@@ -1,4 +1,4 @@
-"""Work on several threads, also while the interpreter ends and starts no more of them."""
+"""Work on several threads, also while the interpreter exits and can start no more of them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _starting = threading.Lock()
 
 
 def start(thread: threading.Thread, stack_bytes: int | None = None) -> bool:
-    """Starts a thread with a stack of that size; False where no more threads can be had.
+    """Starts a thread with a stack of that size; False if no more threads can be started.
 
-    Handlers of signals wait meanwhile: what they raise inside `Thread.start` leaves the threading
-    module in disorder, and another error in its place.
+    Signal handlers are deferred meanwhile: an exception inside `Thread.start` leaves the threading
+    module in an inconsistent state, and is replaced by another error.
     """
 
     def begin() -> None:
@@ -45,6 +45,6 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         try:
             running = [pool.submit(work, item) for item in todo]
-        except RuntimeError:  # functions that run at exit come after the pools were closed
+        except RuntimeError:  # at exit, pools are already closed
             return [work(item) for item in todo]
         return [future.result() for future in running]

@@ -1,4 +1,4 @@
-"""The host compiler: C++ text in, the bytes of a shared object out."""
+"""The host compiler: from C++ text to the bytes of a shared object."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from fusionstitch.hlo.errors import ToolchainError
-from fusionstitch.runtime import cpu, images, prebuilt, workplace
+from fusionstitch.runtime import cpu, images, prebuilt, temporary
 from fusionstitch.runtime.apart import check
 from fusionstitch.runtime.prebuilt import Launcher
 
 logger = logging.getLogger(__name__)
 
-#: Compilers that are looked for when the environment variable CXX is not set.
+#: Compilers tried if the environment variable CXX is not set.
 COMPILERS = ("g++", "c++", "clang++")
 
 _SHOWN_LINES, _SHOWN_BYTES = 30, 1 << 20
 _ANOTHER = "Name another one in the environment variable CXX."
-#: Seconds a compiler may take: a unit of many kernels needs a minute on a slow machine.
+#: The most seconds for a compiler: a unit of many kernels needs a minute on a slow machine.
 _LIMIT_SECONDS = 600.0
 _VERSION_SECONDS = 30.0
-#: How often it is looked whether anybody still waits for the compiler.
+#: Interval in seconds to check whether the result is still wanted.
 _LOOK_SECONDS = 0.1
-#: Compilers that did not come to an end: this process does not wait for them again.
+#: Compilers that hung: this process does not run them again.
 _hung: set[str] = set()
 
 
@@ -48,7 +48,7 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """The store of a process that keeps nothing on disk."""
+    """A store that writes nothing to disk."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
@@ -61,16 +61,16 @@ class MemoryStore:
 
 
 def compiler() -> tuple[str, ...]:
-    """The host compiler as a command: CXX (which may hold flags), else the first one found.
+    """The host compiler as a command: CXX (which may contain flags), else the first one found.
 
-    Raises ToolchainError when there is none.
+    Raises ToolchainError if there is none.
     """
     try:
         wanted = shlex.split(os.environ.get("CXX", ""))
     except ValueError as error:
         raise ToolchainError(
-            f"The environment variable CXX={os.environ['CXX']!r} is no command ({error}). Correct "
-            "CXX, or unset it to use the system's compiler."
+            f"The environment variable CXX={os.environ['CXX']!r} is not a command ({error}). "
+            "Correct CXX, or unset it to use the system's compiler."
         ) from None
     for command in [wanted] if wanted else [[name] for name in COMPILERS]:
         path = shutil.which(command[0])
@@ -95,8 +95,8 @@ def _version(command: tuple[str, ...]) -> str:
 def _run(
     command: Sequence[str], seconds: float, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the compiler, within a time; its own files lie in `folder`. Raises ToolchainError where
-    it cannot run or hangs."""
+    """Runs the compiler with a time limit and `folder` for its temporary files. Raises
+    ToolchainError if it cannot run or hangs."""
     if command[0] in _hung:
         raise ToolchainError(f"The host compiler {command[0]} hung before. {_ANOTHER}")
     try:
@@ -117,8 +117,8 @@ def _run(
     return subprocess.CompletedProcess(list(command), code, *texts)
 
 
-#: Runs a command, and ends it and all that it started when the process that asked for it is gone:
-#: standard input is a pipe that this process holds open and never writes to.
+#: Runs a command, and kills it and all its children when the requesting process is gone. Standard
+#: input is a pipe that this process holds open and never writes to.
 _WATCHED = """
 exec 3<&0 </dev/null
 { read -r _ <&3; kill -KILL 0; } &
@@ -127,15 +127,16 @@ code=$?
 { kill -KILL $!; wait $!; } 2>/dev/null
 exit $code
 """
-#: What a shell says of a command that it could not run.
+#: Exit statuses of a shell for a command that it could not run.
 _NOT_RUN = (126, 127)
 
 
 def _waited(
     command: Sequence[str], seconds: float, out: IO[bytes], err: IO[bytes], folder: Path | None
 ) -> int:
-    """The exit status. In a session of its own, so that what it started can be ended with it."""
-    places = {} if folder is None else {"TMPDIR": str(folder)}
+    """The exit status. The command has its own session, so that its children can be killed with
+    it."""
+    extra = {} if folder is None else {"TMPDIR": str(folder)}
     reads, writes = os.pipe()
     try:
         running = subprocess.Popen(
@@ -145,8 +146,9 @@ def _waited(
             stderr=err,
             start_new_session=True,
             umask=0o077,
-            # messages in English are looked at; what the compiler leaves goes with the folder
-            env={**os.environ, "LC_ALL": "C", **places},
+            # its messages are parsed, so they must be English; leftover files are deleted with the
+            # folder
+            env={**os.environ, "LC_ALL": "C", **extra},
         )
         if (code := _ended(running, seconds)) is not None:
             return code
@@ -161,8 +163,7 @@ def _waited(
 
 
 def _ended(running: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """The exit status, or None for what took too long and was ended; so is what nobody waits for
-    any more."""
+    """The exit status; None if it took too long or nobody waits for it any more, and was killed."""
     deadline = time.monotonic() + seconds
     try:
         while time.monotonic() < deadline:
@@ -192,11 +193,11 @@ def compile_shared(
 ) -> bytes:
     """Compiles `source` (C++17) into a shared object and returns its bytes.
 
-    `include` lists header folders; `depends` stands for their content in the cache key, together
+    `include` lists header folders; `depends` represents their content in the cache key, together
     with the source, the flags, the compiler's version and the machine. `accept` raises
-    ToolchainError for an image that is of no use here: it is not kept, and a kept one is built
-    again. Where no compiler builds it, what any compiler built for this machine will do. Raises
-    ToolchainError with the compiler's first messages when it refuses.
+    ToolchainError for an image that is unusable here. Such an image is not stored, and a stored one
+    is built again. If no compiler can build it, one built by any compiler for this machine is used.
+    Raises ToolchainError with the compiler's first messages if it fails.
     """
     all_flags = (*prebuilt.SHARED, *flags)
     content = (source, depends, platform.machine(), *all_flags)
@@ -206,8 +207,8 @@ def compile_shared(
         version = _version(command)
         own = cpu.model() if cpu.is_named_by((*command, *all_flags)) else ""
         key = _key("host-", *content, version, *command, own)
-        if (kept := _kept(store, key, accept)) is not None:
-            return kept
+        if (stored := _stored(store, key, accept)) is not None:
+            return stored
         start = time.monotonic()
         image = build(source, command, all_flags, include)
         seconds = time.monotonic() - start
@@ -215,8 +216,8 @@ def compile_shared(
         if accept is not None:
             accept(image)
     except ToolchainError:
-        if (kept := _kept(store, _built_as(store, by_any), accept)) is not None:
-            return kept
+        if (stored := _stored(store, _built_as(store, by_any), accept)) is not None:
+            return stored
         raise
     if store is not None:
         store.put(key, image)
@@ -229,10 +230,10 @@ def launcher(
     store: Store | None = None,
     accept: Callable[[bytes], None] | None = None,
 ) -> bytes:
-    """A launcher for the jaxlib that is here: that of the package where it fits, else compiled and
-    kept as by `compile_shared`, with the same `accept`.
+    """A launcher for the installed jaxlib: the package's own if it fits, else compiled and stored
+    as by `compile_shared`, with the same `accept`.
 
-    Raises ToolchainError without a host compiler where one is needed.
+    Raises ToolchainError if a host compiler is needed and missing.
     """
     import jax.ffi
 
@@ -257,17 +258,17 @@ def launcher(
 def build(
     source: str, command: Sequence[str], flags: Sequence[str], include: Sequence[Path]
 ) -> bytes:
-    """The image, whole; raises ToolchainError."""
+    """The complete image; raises ToolchainError."""
     try:
         image = _compiled(source, command, flags, include)
-    except OSError as error:  # no room for temporary files, say
+    except OSError as error:  # for example no space for temporary files
         raise ToolchainError(
             f"The host compiler could not be used: {error}. Set TMPDIR to a folder with room."
         ) from None
     if not images.is_whole(image):
         raise ToolchainError(
-            f"The host compiler {command[0]} wrote {len(image)} bytes that are no shared object. "
-            f"{_ANOTHER}"
+            f"The host compiler {command[0]} wrote {len(image)} bytes that are not a shared "
+            f"object. {_ANOTHER}"
         )
     return image
 
@@ -277,13 +278,13 @@ def _key(kind: str, *parts: str) -> str:
 
 
 def _built_as(store: Store | None, by_any: str) -> str:
-    """The key under which the newest build of some content is kept, by whatever compiler."""
+    """The key of the newest build of some content, by any compiler."""
     found = store.get(by_any) if store is not None else None
     return "" if found is None else found.decode("ascii", "replace")
 
 
-def _kept(store: Store | None, key: str, accept: Callable[[bytes], None] | None) -> bytes | None:
-    """The image under `key`, if there is one that can be used."""
+def _stored(store: Store | None, key: str, accept: Callable[[bytes], None] | None) -> bytes | None:
+    """The image under `key`, if it is usable."""
     image = store.get(key) if store is not None else None
     if image is None or not images.is_whole(image):
         return None
@@ -298,7 +299,7 @@ def _kept(store: Store | None, key: str, accept: Callable[[bytes], None] | None)
 def _compiled(
     source: str, command: Sequence[str], flags: Sequence[str], include: Sequence[Path]
 ) -> bytes:
-    with workplace.folder() as folder:
+    with temporary.folder() as folder:
         path, output = folder / "source.cc", folder / "image.so"
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -313,7 +314,7 @@ def _compiled(
         return output.read_bytes() if output.is_file() else b""
 
 
-#: What compilers say when it is not the code that stops them, and what they lack.
+#: Messages of compilers about lacking resources, and which resource that is.
 _EXHAUSTED = {
     "No space left on device": "disk space",
     "Disk quota exceeded": "disk space",
@@ -324,7 +325,7 @@ _EXHAUSTED = {
     "Cannot allocate memory": "memory",
     "Killed signal terminated program": "memory",
 }
-#: What they say where a part of theirs is missing: the assembler, the linker, a header, a library.
+#: Messages about a missing part of the compiler: the assembler, the linker, a header, a library.
 _INCOMPLETE = (
     *("cannot find '", "cannot execute", "error trying to exec", "unable to execute command"),
     *("No such file or directory", "file not found", "invalid linker name"),
@@ -332,12 +333,12 @@ _INCOMPLETE = (
 )
 
 
-def _complaint(compiler: str, said: str, place: Path) -> ToolchainError:
-    """Why a compiler failed, and what to do."""
+def _complaint(compiler: str, said: str, folder: Path) -> ToolchainError:
+    """An error that says why a compiler failed, and what to do."""
     shown = "\n".join(said.splitlines()[:_SHOWN_LINES])
     for words, lacking in _EXHAUSTED.items():
         if words in said:
-            cure = f"Set TMPDIR, now {place}, to a folder with room. " * (lacking != "memory")
+            cure = f"Set TMPDIR, now {folder}, to a folder with room. " * (lacking != "memory")
             return ToolchainError(
                 f"The host compiler {compiler} ran out of {lacking}. {cure}It said:\n{shown}"
             )

@@ -11,26 +11,26 @@ from pathlib import Path
 
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
-#: Bytes of the largest file that is kept and read.
+#: Size of the largest file that is stored and read, in bytes.
 MOST_BYTES = 1 << 28
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
 _PRIVATE = 0o700
 _WRITABLE = "{} is writable for other users: run `chmod go-w` on it."
-#: Parts of a path, those of links included, from which on it is taken for a circle.
+#: The most path components, including those of links, before a path counts as circular.
 _MOST_STEPS = 4096
 
 
 def folder(path: Path) -> Verdict:
-    """Whether nobody but this user (and root) can change what is found under `path`.
+    """Whether only this user (and root) can change what is found under `path`.
 
-    The folder is this user's and writable for nobody else. So is each folder on the way, or it is
-    root's, or nobody can replace what others put there (the sticky bit), or nobody else gets there
-    because a folder above is closed to others. The way is walked as the system does: links are
-    looked at and followed one by one, and `..` is where it leads from there.
-    Raises OSError for a folder that is not there.
+    The folder must belong to this user and be writable for nobody else. Each folder on the way must
+    satisfy one of these: the same holds for it; it is root's; it has the sticky bit, so that nobody
+    can replace others' files; or a folder above it is closed to others. The path is walked as the
+    system does: links are checked and followed one by one, and `..` is the parent at that point.
+    Raises OSError for a missing folder.
     """
-    way = [(Path("/"), False)]  # the folders that lead here, and whether others are kept out
+    way = [(Path("/"), False)]  # the folders on the way, and whether others are kept out
     left = [*reversed(Path.cwd().parts)] if not path.is_absolute() else []
     left[:0] = reversed(path.parts)
     for _ in range(_MOST_STEPS):
@@ -40,17 +40,17 @@ def folder(path: Path) -> Verdict:
             way = way[:-1] or way
             continue
         above, closed = (Path("/"), False) if part == "/" else way[-1]
-        place = above / part
-        facts = place.lstat()
+        here = above / part
+        facts = here.lstat()
         if not _mine(facts) and facts.st_uid != 0:
-            return forbid(f"{place} belongs to another user.")
+            return forbid(f"{here} belongs to another user.")
         if stat.S_ISLNK(facts.st_mode):
-            left += reversed(Path(os.readlink(place)).parts)
+            left += reversed(Path(os.readlink(here)).parts)
             continue
         if facts.st_mode & _OTHERS_WRITE and not (closed or facts.st_mode & stat.S_ISVTX):
-            return forbid(_WRITABLE.format(place))
+            return forbid(_WRITABLE.format(here))
         closed = closed or (_mine(facts) and not facts.st_mode & _OTHERS_ENTER)
-        way = [(place, closed)] if part == "/" else [*way, (place, closed)]
+        way = [(here, closed)] if part == "/" else [*way, (here, closed)]
     else:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     found, _ = way[-1]
@@ -61,33 +61,33 @@ def folder(path: Path) -> Verdict:
 
 
 def make(path: Path) -> None:
-    """Makes the folder and those above it that are missing, whatever the umask, with mode 0700."""
-    for place in (*reversed(path.parents), path):
-        if not place.exists():
+    """Makes the folder and missing parents with mode 0700, whatever the umask."""
+    for here in (*reversed(path.parents), path):
+        if not here.exists():
             with contextlib.suppress(FileExistsError):
-                place.mkdir(mode=_PRIVATE)
-                open_to_its_owner(place)
+                here.mkdir(mode=_PRIVATE)
+                open_to_its_owner(here)
     if not path.is_dir():
-        raise NotADirectoryError(f"{path} is no folder")
+        raise NotADirectoryError(f"{path} is not a folder")
 
 
-def open_to_its_owner(place: Path) -> None:
-    """Gives a new folder its mode if the umask took some of it, through no link."""
-    handle = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def open_to_its_owner(here: Path) -> None:
+    """Restores the mode of a new folder if the umask removed bits, without following a link."""
+    handle = os.open(here, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         facts = os.fstat(handle)
         if _mine(facts) and facts.st_mode & _PRIVATE != _PRIVATE:
-            os.chmod(f"/proc/self/fd/{handle}", _PRIVATE)  # such a handle knows no fchmod
+            os.chmod(f"/proc/self/fd/{handle}", _PRIVATE)  # fchmod does not work on such a handle
     finally:
         os.close(handle)
 
 
 @contextlib.contextmanager
-def opened(place: Path | str, above: int | None = None) -> Iterator[int]:
-    """A folder's handle for `dir_fd`, of one that is no link; `above` is that of the folder it
-    lies in. Raises OSError."""
+def opened(here: Path | str, above: int | None = None) -> Iterator[int]:
+    """A folder's handle for `dir_fd`; the folder must not be a link. `above` is the handle of its
+    parent. Raises OSError."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(place, flags, dir_fd=above)
+    handle = os.open(here, flags, dir_fd=above)
     try:
         yield handle
     finally:
@@ -95,13 +95,13 @@ def opened(place: Path | str, above: int | None = None) -> Iterator[int]:
 
 
 def entry(path: Path) -> bool:
-    """Whether a folder or a file inside a trusted folder is this user's own, and no link."""
+    """Whether a folder or file inside a trusted folder belongs to this user, and is not a link."""
     facts = path.lstat()
     return not stat.S_ISLNK(facts.st_mode) and _own(facts)
 
 
 def own(path: Path) -> bool:
-    """Whether a path in a trusted folder is free, or this user's file."""
+    """Whether a path in a trusted folder does not exist, or is this user's file."""
     if not os.path.lexists(path):
         return True
     facts = path.lstat()
@@ -111,8 +111,8 @@ def own(path: Path) -> bool:
 def read(path: Path) -> bytes | None:
     """The content of a file if only this user could have written it, else None.
 
-    Raises OSError for a file that is not there, cannot be read, is a link or larger than any of
-    ours: a sparse one would take all memory.
+    Raises OSError for a file that is missing, unreadable, a link, or larger than any of ours: a
+    sparse file would take all memory.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     with os.fdopen(handle, "rb") as file:

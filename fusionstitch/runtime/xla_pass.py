@@ -1,8 +1,8 @@
-"""The pass inside XLA: XLA shows it every module it compiles, marked ones are stitched.
+"""The pass inside XLA: XLA shows it every module it compiles; marked modules are stitched.
 
-A mark travels in the name of the jitted function, hence of the module. The pass runs once per
-compile, before layout assignment and fusion, on a thread of XLA's choosing, which waits while a
-thread of ours stitches.
+A mark is part of the name of the jitted function, hence of the module. The pass runs once per
+compile, before layout assignment and fusion, on a thread that XLA chooses. That thread waits while
+a thread of ours stitches.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ logger = logging.getLogger(__name__)
 _PASS_NAME = "fusionstitch"
 
 
-#: Of compiles that were given up.
+#: Counts compiles that were given up.
 _numbers = itertools.count()
 
 
 class GivenUp(Exception):
-    """Raised by the stitch callback: nobody wants what would be compiled. XLA's compile fails, with
-    this text, which has a number of its own."""
+    """Raised by the stitch callback if nobody wants the compile. XLA's compile fails with this
+    text, which contains a unique number."""
 
     def __init__(self, why: str):
         super().__init__(f"{why} (given up: {next(_numbers)})")
 
 
-#: HLO module bytes and the token of the mark in, the stitched module or None (leave it) out.
+#: Takes HLO module bytes and the token of the mark; returns the stitched module, or None to leave
+#: it.
 StitchCallback = Callable[[bytes, str], bytes | None]
 
 
@@ -54,8 +55,8 @@ _MARKED = re.compile(r"(?:jit_|pmap_)?(?P<name>.*)__fs_(?P<token>[0-9a-f]+)(?:\.
 def mark(name: str, token: str) -> str:
     """The name for a function whose module is to be stitched; `token` is lower-case hex.
 
-    The token should cover all that decides the generated code, since it becomes part of the key of
-    XLA's persistent compilation cache. An older mark in `name` is replaced.
+    The token should cover everything that decides the generated code, since it becomes part of the
+    key of XLA's persistent compilation cache. It replaces an older mark in `name`.
     """
     if not re.fullmatch("[0-9a-f]+", token):
         raise ValueError(f"A mark's token is lower-case hex, not {token!r}.")
@@ -71,7 +72,7 @@ def read_mark(module: bytes | str) -> tuple[str, str] | None:
 
 
 def spelt(name: str) -> str:
-    """A function's name as JAX spells it in that of a module."""
+    """A function's name in JAX's spelling for module names."""
     return re.sub(r"[^\w.-]", "_", name)
 
 
@@ -79,13 +80,13 @@ _TOKEN = re.compile("__fs_[0-9a-f]+")
 
 
 def without_marks(text: str) -> str:
-    """Text of JAX or XLA, where the names of functions carry marks, as under jax.jit."""
+    """Text of JAX or XLA with marks removed from the names of functions, as under jax.jit."""
     return _TOKEN.sub("", text)
 
 
 def unmark(module: Any) -> None:
-    """Takes marks out of the names of ops in an HloModule message, where jax.jit's scopes carry
-    them: kernels must not be other kernels because a token changed."""
+    """Removes marks from op names in an HloModule message, which come from jax.jit's scopes: a
+    changed token must not change kernels."""
     for computation in module.computations:
         for instruction in computation.instructions:
             if "__fs_" in (name := instruction.metadata.op_name):
@@ -93,9 +94,9 @@ def unmark(module: Any) -> None:
 
 
 def module_name(module: bytes) -> str:
-    """The name of a serialized HloModuleProto, without parsing more than it takes to find it.
+    """The name of a serialized HloModuleProto, without parsing the rest.
 
-    It is field 1, which serializers write first. Empty for anything else.
+    It is field 1, which serializers write first. Empty for any other data.
     """
     if module[:1] != b"\x0a":
         return ""
@@ -114,7 +115,7 @@ _KEY = re.compile(r'[{ ]key = "((?:[a-z]+-)?[0-9a-f]{64})"')
 def keys_in(text: str) -> list[str]:
     """The keys of the stitched kernels in the HLO text of a compiled program, in order, once each.
 
-    They are there also when the program came out of XLA's persistent cache and no pass ran.
+    They are also there if the program came from XLA's persistent cache and no pass ran.
     """
     calls = (line for line in text.splitlines() if f'custom_call_target="{TARGET}"' in line)
     return list(dict.fromkeys(key for line in calls for key in _KEY.findall(line)))
@@ -131,7 +132,7 @@ def _keys_of(module: bytes) -> tuple[str, ...]:
 
 
 def flags() -> str:
-    """What changes the code that XLA makes in this process."""
+    """Everything that changes the code that XLA generates in this process."""
     return " ".join(sorted(os.environ.get("XLA_FLAGS", "").split()))
 
 
@@ -140,10 +141,10 @@ def flags() -> str:
 
 @dataclass(frozen=True)
 class Event:
-    """One marked module that XLA offered, and what became of it.
+    """One marked module that XLA offered, and the result.
 
-    `keys` are those of the kernels in the module handed back; none when it was left alone.
-    `result` is what the callback gave to `publish`, such as its Plan; `error` what it raised.
+    `keys` are those of the kernels in the returned module; empty if it was left alone. `result` is
+    what the callback passed to `publish`, such as its Plan; `error` is what it raised.
     """
 
     name: str
@@ -154,17 +155,17 @@ class Event:
 
     @property
     def given_up(self) -> bool:
-        """Whether the compile was made to fail, as nobody wants what it would give."""
+        """Whether the compile was made to fail because nobody wants it."""
         return isinstance(self.error, GivenUp)
 
     @property
     def replaced(self) -> bool:
-        """Whether XLA got another module back."""
+        """Whether XLA got a different module back."""
         return bool(self.keys)
 
 
 class _State:
-    """The one pass of this process: its callback and who listens."""
+    """The one pass of this process: its callback and its listeners."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -178,17 +179,16 @@ _state = _State()
 
 
 def publish(result: object) -> None:
-    """Called by the stitch callback: attach `result` to the event of the module at hand."""
+    """Called by the stitch callback: attaches `result` to the event of the present module."""
     _results().append(result)
 
 
 @contextlib.contextmanager
 def collect(token: str | None = None, name: str | None = None) -> Iterator[list[Event]]:
-    """Gathers the events, on any thread, of modules marked with `token` (of all when None), of
+    """Collects the events, on any thread, of modules marked with `token` (None: all) and of
     functions called `name`.
 
-    Compiles that run at the same time elsewhere are gathered too: see `find`, `event_of` and
-    `event_of_failure`.
+    This includes concurrent compiles elsewhere: see `find`, `event_of` and `event_of_failure`.
     """
     listener: tuple[str | None, str | None, list[Event]] = (token, name and spelt(name), [])
     with _state.lock:
@@ -202,15 +202,15 @@ def collect(token: str | None = None, name: str | None = None) -> Iterator[list[
 
 
 def is_collected(token: str, name: str) -> bool:
-    """Whether somebody gathers the events of modules of just this token and function."""
+    """Whether anybody collects the events of modules with exactly this token and function."""
     with _state.lock:
         return any((token, spelt(name)) == other[:2] for other in _state.listeners)
 
 
 def find(text: str, events: Sequence[Event]) -> Event | None:
-    """The newest of `events` whose kernels are those in a compiled program's HLO text.
+    """The newest of `events` with the kernels of a compiled program's HLO text.
 
-    XLA may have dropped some calls as dead, so an event with more keys than the text counts too.
+    XLA may have dropped some calls as dead, so an event with more keys than the text also counts.
     None without any key.
     """
     keys = set(keys_in(text))
@@ -219,8 +219,8 @@ def find(text: str, events: Sequence[Event]) -> Event | None:
 
 
 def event_of(events: Sequence[Event], text: Callable[[], str]) -> Event | None:
-    """The one of `events` that is of a compiled program, whose HLO `text` is read only where others
-    of its name were compiled meanwhile."""
+    """The one of `events` for a compiled program. Its HLO `text` is read only if other programs of
+    its name were compiled meanwhile."""
     if len(events) < 2:
         return events[0] if events else None
     plain = (event for event in reversed(events) if not event.keys)
@@ -228,8 +228,8 @@ def event_of(events: Sequence[Event], text: Callable[[], str]) -> Event | None:
 
 
 def event_of_failure(events: Sequence[Event], error: str) -> Event | None:
-    """The one of a compile that has failed with the text `error`: what was given up with it, or
-    else the newest."""
+    """The event of a compile that failed with the text `error`: the one given up with it, or else
+    the newest."""
     given_up = (event for event in events if event.given_up and str(event.error) in error)
     return next(given_up, events[-1] if events else None)
 
@@ -246,8 +246,8 @@ def _results() -> list[object]:
 
 
 def transform(module: bytes) -> bytes | None:
-    """What XLA calls, through an `Entry`. Nothing of ours is raised here, since that would fail the
-    user's compile, but where just that is wanted; all else that is raised is the user's (see
+    """Called by XLA, through an `Entry`. It raises nothing of ours, since that would fail the
+    user's compile, except to give up a compile. Anything else that is raised is the user's (see
     `apart`)."""
     if _SIGN not in module:
         return None
@@ -271,7 +271,7 @@ def _transformed(module: bytes) -> bytes | None:
 
 
 def _stitch(module: bytes, callback: StitchCallback, name: str, token: str) -> bytes | None:
-    # A callback that measures compiles programs of its own, whose events must not take its results.
+    # A callback that measures also compiles programs, whose events must not get its results.
     outer = _results()
     results: list[object] = []
     _state.local.results = results
@@ -314,7 +314,7 @@ def has_door() -> bool:
 
 
 def available(platform: str = "cuda") -> Verdict:
-    """Whether this JAX has the pass and a device of `platform`; initializes JAX's backends."""
+    """Whether this JAX has the pass and a device of `platform`. Initializes JAX's backends."""
     if _door() is None:
         return forbid(
             "This JAX has no compiler passes (jax.extend.xla): install JAX 0.10.2 or newer. "
@@ -330,10 +330,10 @@ def available(platform: str = "cuda") -> Verdict:
 
 
 def register(callback: StitchCallback, platform: str = "cuda") -> Verdict:
-    """Have XLA offer marked modules to `callback`, which may be called on any thread.
+    """Makes XLA offer marked modules to `callback`, which may be called on any thread.
 
     XLA gets the pass once per process and platform, after the plugin is loaded; a later call only
-    replaces the callback. Forbids, with the reason, where there is no pass or no device.
+    replaces the callback. Forbids, with the reason, without a pass or a device.
     """
     with _state.lock:
         if platform not in _state.platforms:
@@ -348,7 +348,7 @@ def register(callback: StitchCallback, platform: str = "cuda") -> Verdict:
 
 
 def unregister() -> None:
-    """Take the pass out of XLA again."""
+    """Removes the pass from XLA."""
     with _state.lock:
         for platform in sorted(_state.platforms):
             _door().clear_hlo_module_transformation(_PASS_NAME, platforms=platform)

@@ -1,1 +1,1 @@
-"""The trial: a new program is run as XLA compiles it and stitched, and the faster one stays."""
+"""The trial: a new program runs as XLA compiles it and stitched, and the faster one stays."""

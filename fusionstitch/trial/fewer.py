@@ -1,4 +1,4 @@
-"""What is tried after a stitched program has lost: what wins of its patterns, or half of them."""
+"""The next attempt after a stitched program has lost: its winning patterns, or half of them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ logger = logging.getLogger(__name__)
 
 
 def fewer(lost: Stitched, judge: Callable[[], Stitched] | None) -> Stitched | None:
-    """What takes the place of a program that has lost, None where nothing is left of it: `judge`
-    makes it again as its patterns win when they are measured, if they were not. Where all of them
-    win, or it cannot be made, it is halved."""
+    """The next attempt after a program has lost; None if no pattern is left. `judge` remakes it
+    from the patterns that win when measured, if they were not measured yet. If all of them win, or
+    `judge` fails, it is halved."""
     if judge is not None:
         judged = apart(judge)
         if isinstance(judged, Failed):
-            logger.info("the patterns of %s are not measured: %s", lost.name, reason(judged.error))
+            logger.info("the patterns of %s were not measured: %s", lost.name, reason(judged.error))
         elif _patterns(judged) != _patterns(lost):
             return judged if judged.stitches else None
         else:
@@ -37,8 +37,8 @@ def _patterns(result: Stitched) -> set[object]:
 
 
 def halved(result: Stitched) -> Stitched | None:
-    """The same program without the half of its patterns whose gain is proven least; None where that
-    leaves nothing, or where nobody knows how to write it again."""
+    """The same program without the half of its patterns whose gain is proven least. None if that
+    leaves nothing, or if the module cannot be rewritten."""
     if result.rewrite is None:
         return None
     all_of_it = result.stitches
@@ -48,7 +48,8 @@ def halved(result: Stitched) -> Stitched | None:
 
 
 def proven_us(chosen: Chosen) -> float:
-    """What a pattern is sure to win: as measured, or as modelled less what the model errs by."""
+    """The gain that a pattern is sure to have: the measured one, or the modelled one less the
+    model's error."""
     if (measured := chosen.measured) is not None:
         return (measured.xla_us - measured.ours_us) / measured.patterns
     error = errors()[kind_of_pattern(chosen.pattern.ops)].usual

@@ -1,4 +1,4 @@
-"""What a trial came to, and where that is kept."""
+"""The outcome of a trial, and where it is stored."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fusionstitch.version import code
 
 logger = logging.getLogger(__name__)
 
-#: Who may serve a program: XLA's own executable, or the stitched one of an attempt. Each has a mark
-#: of its own, so that no loser stands in XLA's persistent cache under a winner's key.
+#: What may serve a program: XLA's own executable, or the stitched one of an attempt. Each has its
+#: own mark, so that no loser is stored in XLA's persistent cache under a winner's key.
 XLA = "xla"
 ATTEMPTS = ("c0", "c1", "c2")
-#: Stitched as the guard judges patterns, where there can be no trial.
+#: Stitched as the guard judges patterns, if there can be no trial.
 DIRECT = "direct"
 #: Why an attempt leaves a pattern of the plan to XLA.
 LEFT = "The program was no faster with it than XLA's, and its own gain was proven least."
@@ -28,14 +28,14 @@ LEFT = "The program was no faster with it than XLA's, and its own gain was prove
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who serves a program, and why.
+    """What serves a program, and why.
 
     Attributes:
-        serves: `XLA`, or one of `ATTEMPTS`: all of the plan, or what was left of it
+        serves: `XLA`, or one of `ATTEMPTS`: the whole plan, or what was left of it
         reason: a sentence for people
-        times: of each attempt beside XLA's executable, in order
-        program: what the plan is kept under; "" where nothing was stitched
-        program_us: the span of XLA's executable alone; None where it was not read
+        times: times of each attempt and XLA's executable, in order
+        program: key of the plan; "" if nothing was stitched
+        program_us: span of XLA's executable alone, in microseconds; None if it was not measured
     """
 
     serves: str
@@ -48,7 +48,7 @@ class Outcome:
     def of(
         cls, serves: str, times: tuple[Times, ...], program: str, program_us: float | None = None
     ) -> Outcome:
-        """That of attempts with these times: the last one won, or all have lost."""
+        """The outcome of attempts with these times: the last one won, or all have lost."""
         if serves == XLA:
             reason = f"Stitched it is no faster than XLA's: {times[0]}."
         else:
@@ -70,10 +70,10 @@ class Outcome:
 
     @classmethod
     def from_json(cls, data: bytes) -> Outcome:
-        """Raises ValueError, KeyError or TypeError for data that is none."""
+        """Raises ValueError, KeyError or TypeError for invalid data."""
         fields: dict[str, Any] = json.loads(data)
         if fields["serves"] not in (XLA, *ATTEMPTS):
-            raise ValueError(f"nobody is called {fields['serves']!r}")
+            raise ValueError(f"unknown executable {fields['serves']!r}")
         times = tuple(Times.from_dict(one) for one in fields["times"])
         us = fields["program_us"]
         return cls(
@@ -86,26 +86,26 @@ class Outcome:
 
 
 def key_of(lowered: str, token: str, where: str) -> str:
-    """What an outcome belongs to: a program as JAX lowers it, without lines of files; what its mark
-    covers; the code here; and `where`, the devices and options it is compiled for."""
+    """The key of an outcome: the program as JAX lowers it, without source lines; what its mark
+    covers; our code; and `where`, the devices and options it is compiled for."""
     import jax
 
     given = (lowered, token, where, code(), jax.__version__, xla_pass.flags())
     return hashlib.sha256("\0".join(given).encode()).hexdigest()
 
 
-#: What this process knows: by `key_of`.
+#: The outcomes known to this process, by `key_of`.
 _known: dict[str, Outcome] = {}
 
 
 def plan_key(program: str) -> str:
-    """What the plan of an outcome's program is kept under."""
+    """The key of a stored plan."""
     return f"program-{program}"
 
 
 def known(key: str) -> Outcome | None:
-    """The outcome of this program, from this process or an earlier one. An earlier one's is none
-    where the plan that won is lost: another plan may lose."""
+    """The outcome of this program, from this process or an earlier one; else None. An earlier
+    outcome does not count if the plan that won is lost, since another plan may lose."""
     if (found := _known.get(key)) is not None:
         return found
     store = builders.store()
@@ -115,7 +115,7 @@ def known(key: str) -> Outcome | None:
     try:
         found = Outcome.from_json(data)
     except (ValueError, KeyError, TypeError) as error:  # another version's, or damaged
-        logger.debug("a kept outcome cannot be read: %s", error)
+        logger.debug("a stored outcome cannot be read: %s", error)
         return None
     if found.serves != XLA and found.program and store.get(plan_key(found.program)) is None:
         return None
@@ -123,8 +123,8 @@ def known(key: str) -> Outcome | None:
     return found
 
 
-def keep(key: str, outcome: Outcome) -> None:
-    """Remembers an outcome, for later processes, too, if there was a trial."""
+def remember(key: str, outcome: Outcome) -> None:
+    """Stores an outcome; for later processes as well if there was a trial."""
     _known[key] = outcome
     if outcome.serves != DIRECT:
         builders.store().put(f"trial-{key}", outcome.to_json())

@@ -7,17 +7,17 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Ours is better where XLA's time over ours is proven to be above 1 and likely to be above the
-#: first, and may be worse where it is likely to be below the second.
+#: Ours is better if XLA's time over ours is proven to exceed 1 and likely to exceed the first
+#: number. It may be worse if the ratio is likely below the second.
 BETTER, WORSE = 1.01, 0.99
-#: By how much the ratio of a single pair of runs may be off.
+#: The possible error in the ratio of a single pair of runs.
 SINGLE = 0.05
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """XLA's time over ours: the median of paired runs, and an interval that holds the true median
-    with 95% confidence."""
+    """XLA's time over ours: the median of paired runs, and an interval that contains the true
+    median with 95% confidence."""
 
     median: float
     low: float
@@ -25,7 +25,7 @@ class Ratio:
 
     @property
     def of_one(self) -> Ratio:
-        """The same where it is of a single pair, of which no interval follows."""
+        """The same for a single pair, which gives no interval by itself."""
         return Ratio(self.median, self.median * (1 - SINGLE), self.median * (1 + SINGLE))
 
     @property
@@ -35,7 +35,7 @@ class Ratio:
 
     @property
     def worse(self) -> bool:
-        """Whether ours may be slower: by the median, as a loss need not be proven."""
+        """Whether ours may be slower: by the median, since a loss need not be proven."""
         return self.median < WORSE
 
     def __str__(self) -> str:
@@ -43,8 +43,8 @@ class Ratio:
 
 
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> Ratio:
-    """That of times measured in pairs, at least one. The interval is of order statistics, so it
-    supposes nothing of how times scatter; below six pairs it spans all of them."""
+    """The ratio of times measured in pairs, at least one. The interval comes from order statistics,
+    so it assumes no distribution; below six pairs it spans all of them."""
     each = sorted(their / max(our, 1e-9) for their, our in zip(theirs, ours, strict=True))
     middle = statistics.median(each)
     skipped = _skipped(len(each))
@@ -52,7 +52,7 @@ def ratio(theirs: Sequence[float], ours: Sequence[float]) -> Ratio:
 
 
 def _skipped(pairs: int) -> int:
-    """How many of the least, and of the largest, lie outside of the median's 95% interval."""
+    """How many of the smallest, and of the largest, lie outside the median's 95% interval."""
     outside, skipped = 0.0, 0
     while True:
         outside += 2 * math.comb(pairs, skipped) / 2**pairs

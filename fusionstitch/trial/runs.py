@@ -1,4 +1,4 @@
-"""Runs of a program on the user's arguments that leave those as they are."""
+"""Runs of a program on the user's arguments that leave the arguments intact."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
-#: The part of the free memory that copies of arguments and results may take.
+#: Share of the free memory that copies of arguments and results may take.
 _MEMORY_SHARE = 0.5
 
 
 class Runs:
-    """Calls of a function with these arguments. One that donates gets copies of all arrays, made
-    before its calls are."""
+    """Calls of a function with these arguments. If it donates, each call gets copies of all arrays,
+    made before any call."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], donates: bool):
         self.args, self.kwargs, self.donates = args, kwargs, donates
 
     def calls(self, function: Callable[..., Any], number: int) -> list[Callable[[], Any]]:
-        """So many calls, to be made once each; what they take is on the device already."""
+        """This many calls, to be made once each; their arguments are already on the device."""
         import jax
 
         if not self.donates:
@@ -31,14 +31,14 @@ class Runs:
 
     @property
     def copied_bytes(self) -> int:
-        """What the copies for one call take."""
+        """The bytes of the copies for one call."""
         if not self.donates:
             return 0
         return sum(leaf.nbytes for leaf in arrays_of((self.args, self.kwargs)))
 
     @property
     def devices(self) -> list[Any]:
-        """Those that hold the arguments; the default one where they are the host's."""
+        """The devices that hold the arguments; the default one if they are on the host."""
         import jax
 
         arrays = arrays_of((self.args, self.kwargs))
@@ -46,7 +46,7 @@ class Runs:
         return sorted(found, key=lambda device: device.id) or [jax.local_devices()[0]]
 
     def fit(self, result_bytes: int) -> Verdict:
-        """Whether one call more than the user's has room, beside what it returns."""
+        """Whether the memory suffices for one more call, together with its results."""
         needed, free = self.copied_bytes + result_bytes, self._free_bytes()
         if free is not None and needed > _MEMORY_SHARE * free:
             return forbid(
@@ -55,19 +55,18 @@ class Runs:
         return allow()
 
     def most_calls(self, number: int) -> int:
-        """How many of so many calls in a row have room for the copies that they take; one at
-        least."""
+        """How many of these calls in a row have memory for their copies; at least one."""
         free, each = self._free_bytes(), self.copied_bytes
         if free is None or not each:
             return number
         return max(1, min(number, int(_MEMORY_SHARE * free / each)))
 
     def _free_bytes(self) -> int | None:
-        """What the fullest of the devices has left; None where none of them tells."""
-        told = [
+        """The free bytes of the fullest device; None if no device reports them."""
+        reporting = [
             stats for one in self.devices if "bytes_limit" in (stats := one.memory_stats() or {})
         ]
-        left = (stats["bytes_limit"] - stats.get("bytes_in_use", 0) for stats in told)
+        left = (stats["bytes_limit"] - stats.get("bytes_in_use", 0) for stats in reporting)
         return min(left, default=None)
 
 
@@ -82,7 +81,7 @@ def _copied(arguments: Any) -> Any:
 
 
 def arrays_of(arguments: Any) -> list[Any]:
-    """The arrays of JAX among arguments."""
+    """The JAX arrays among arguments."""
     import jax
 
     return [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]

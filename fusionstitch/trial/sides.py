@@ -1,4 +1,4 @@
-"""Two programs that do the same, timed in turns."""
+"""Two programs that do the same work, timed alternately."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any, Protocol
 from fusionstitch.trial.ratios import BETTER, WORSE, Ratio, ratio
 from fusionstitch.trial.runs import Runs
 
-#: Runs before anything is timed: XLA records its graphs anew for other addresses.
+#: Runs before timing starts: XLA records its CUDA graphs again for other addresses.
 WARM_UPS = 4
-#: Rounds in which each side is timed; and at most, where these leave open who is faster: that may
-#: take so many times as long.
+#: Rounds in which each side is timed; the most rounds, if the first ones do not decide; and how
+#: many times as long those may take.
 ROUNDS, MOST_ROUNDS, OPEN = 10, 60, 2
-#: Calls in a row, at most: as the host sees them, so many that waiting for the last one counts for
-#: little; and between two readings of the device's clock.
+#: The most calls in a row. For the host clock: enough that waiting for the last one hardly counts.
+#: For the device clock: calls between two readings.
 WALL_CALLS, SPAN_CALLS = 32, 8
-#: Seconds of a run from which on each side is run once.
+#: Each side of a run of at least this many seconds runs once.
 LONG_S = 1.0
 
 
 class Clock(Protocol):
-    """Times calls that follow each other: microseconds of one."""
+    """Times consecutive calls: microseconds of one."""
 
     def us(self, calls: Sequence[Callable[[], Any]]) -> float: ...
 
 
 class Wall:
-    """The host's clock, until the results of the last call are there."""
+    """The host's clock, until the results of the last call are ready."""
 
     def us(self, calls: Sequence[Callable[[], Any]]) -> float:
         import jax
@@ -45,15 +45,15 @@ class Wall:
 
 @dataclass(frozen=True)
 class Times:
-    """Microseconds of one run of each side: medians.
+    """Median microseconds of one run of each side.
 
     Attributes:
-        span_us: ours on the device, from the first kernel to the last; None where that cannot be
-            read, as with several devices
-        xla_span_us: XLA's
-        wall_us: ours, of calls in flight one after the other, as the host sees it
-        xla_wall_us: XLA's
-        span: XLA's span over ours, of runs in turns
+        span_us: ours on the device, from the first kernel to the last; None if it cannot be
+            measured, as with several devices
+        xla_span_us: the same of XLA's executable
+        wall_us: ours by the host's clock, of consecutive calls in flight
+        xla_wall_us: the same of XLA's executable
+        span: XLA's span over ours, of alternating runs
         wall: XLA's wall time over ours
         rounds: how often each side was timed
     """
@@ -68,13 +68,13 @@ class Times:
 
     @property
     def won(self) -> bool:
-        """Whether ours is faster beyond noise by one clock, and likely slower by none."""
+        """Whether ours is faster beyond noise by one clock, and not likely slower by either."""
         ratios = [one for one in (self.span, self.wall) if one is not None]
         return any(one.better for one in ratios) and not any(one.worse for one in ratios)
 
     @property
     def is_settled(self) -> bool:
-        """Whether more rounds would hardly change who wins."""
+        """Whether more rounds would hardly change the winner."""
         ratios = [one for one in (self.span, self.wall) if one is not None]
         lost = any(one.high < WORSE for one in ratios) or all(one.high < BETTER for one in ratios)
         return lost or (self.won and all(one.low > WORSE for one in ratios))
@@ -90,7 +90,7 @@ class Times:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Times:
-        """Raises KeyError or TypeError for data that is none."""
+        """Raises KeyError or TypeError for invalid data."""
         given = {name: data[name] for name in (field.name for field in dataclasses.fields(cls))}
         given["wall"] = Ratio(**given["wall"])
         given["span"] = None if given["span"] is None else Ratio(**given["span"])
@@ -98,8 +98,8 @@ class Times:
 
 
 def warmed(function: Callable[..., Any], runs: Runs, most_s: float) -> float:
-    """Runs a program until it is warm; returns the seconds of its last run, awaited. A long one
-    runs no more often than fits into `most_s`."""
+    """Runs a program until it is warm; returns the seconds of its last run, which is awaited. A
+    long program runs only as often as `most_s` allows."""
     took = 0.0
     for number in range(WARM_UPS):
         [call] = runs.calls(function, 1)
@@ -120,8 +120,8 @@ def timed(
     most_s: float,
     wall: Clock | None = None,
 ) -> Times:
-    """Runs both in turns, warm as they are; a run takes about `each_s`, all of them `most_s`, but
-    each side runs once at least."""
+    """Runs both sides alternately; both are warm. A run takes about `each_s` seconds, and all
+    together take `most_s`, but each side runs at least once."""
     wall = wall or Wall()
     clocks = [wall] if span is None else [wall, span]
     most = [runs.most_calls(calls) for calls in (WALL_CALLS, SPAN_CALLS)[: len(clocks)]]
@@ -129,7 +129,7 @@ def timed(
     found: list[tuple[list[float], list[float]]] = [([], []) for _ in clocks]
     for number in range(most_rounds):
         for which, clock in enumerate(clocks):
-            # who comes second finds the caches as the other left them
+            # the second one finds the caches as the first one left them
             order = (0, 1) if number % 2 == 0 else (1, 0)
             for side in order:
                 made = runs.calls((ours, theirs)[side], calls[which])
@@ -142,7 +142,7 @@ def timed(
 def _times(
     wall: tuple[list[float], list[float]], span: tuple[list[float], list[float]] | None = None
 ) -> Times:
-    """What was found by the host's clock, and by the device's: ours and XLA's."""
+    """Times from readings of the host's clock, and of the device's: ours and XLA's."""
     times = wall_times(*wall)
     if span is None:
         return times
@@ -156,7 +156,7 @@ def _times(
 
 
 def wall_times(ours: Sequence[float], theirs: Sequence[float]) -> Times:
-    """Times of which only the host's are known: microseconds of pairs of runs."""
+    """Times from the host's clock alone: microseconds of pairs of runs."""
     return Times(
         span_us=None,
         xla_span_us=None,
@@ -169,8 +169,8 @@ def wall_times(ours: Sequence[float], theirs: Sequence[float]) -> Times:
 
 
 def _shared_out(each_s: float, most_s: float, most: Sequence[int]) -> tuple[int, int, list[int]]:
-    """Rounds, rounds at most, a multiple of those, and calls in a row by each clock, up to `most`,
-    that fit into `most_s`."""
+    """The rounds, the most rounds (a multiple of those), and calls in a row by each clock, up to
+    `most`, that fit into `most_s`."""
     if each_s > LONG_S:
         return 1, 1, [1] * len(most)
     runs = most_s / max(each_s, 1e-6) / 2  # of each side

@@ -1,4 +1,4 @@
-"""Which programs are tried: those that may run more often than they are called."""
+"""Which programs get a trial: those that may run more often than they are called."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.options import Options
 from fusionstitch.trial.runs import arrays_of
 
-#: The scorers that ask for measuring; the others' plans stay as they are.
+#: The scorers that ask for measurements; plans of other scorers are used unchanged.
 SCORERS = ("guarded", "measured")
-#: JAX's settings by which a run may not be repeated, as with a key that it has used up, or by which
-#: the host looks into each.
+#: JAX settings under which a run must not be repeated, for example because it used up a key, or
+#: under which the host inspects each run.
 _CHECKS = ("jax_debug_key_reuse", "jax_debug_nans", "jax_debug_infs")
 _SIDE_EFFECT = re.compile(r"has_side_effect = true")
 
 
 def in_this_process(options: Options, device: Device) -> Verdict:
-    """Whether programs with these options are tried at all."""
+    """Whether programs with these options get trials at all."""
     import jax
 
     if options.trial == "off":
         return forbid("Options.trial is 'off'.")
     if options.scorer not in SCORERS:
-        return forbid(f"The scorer {options.scorer!r} decides alone.")
+        return forbid(f"The scorer {options.scorer!r} uses no trial.")
     if device != builders.profile(options.replace(device=None)):
         return forbid("It is planned for another GPU than the one in use.")
     if jax.process_count() > 1:
@@ -35,20 +35,20 @@ def in_this_process(options: Options, device: Device) -> Verdict:
 
 
 def here(arguments: Any) -> bool:
-    """Whether a call with these arguments runs on the platform of the process: it may be given
-    arrays of the host beside a GPU, or be called where another device is the default one."""
+    """Whether a call with these arguments runs on the platform of the process. It may get arrays on
+    the host although there is a GPU, or run under another default device."""
     import jax
 
-    asked: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
-    arrays = [one for one in arrays_of(arguments) if one.committed or not asked]
+    default: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
+    arrays = [one for one in arrays_of(arguments) if one.committed or not default]
     found = {device.platform for one in arrays for device in one.devices()}
-    if asked and not found:
-        found = {asked if isinstance(asked, str) else asked.platform}
+    if default and not found:
+        found = {default if isinstance(default, str) else default.platform}
     return not found or jax.default_backend() in found
 
 
 def program(effects: Any, lowered: str) -> Verdict:
-    """Whether a program may be run without having been called, by its JAX effects and its text."""
+    """Whether a program may run without being called, by its JAX effects and its text."""
     if effects:
         return forbid("It has side effects, so it runs only when it is called.")
     if _SIDE_EFFECT.search(lowered):
@@ -57,16 +57,16 @@ def program(effects: Any, lowered: str) -> Verdict:
 
 
 def now() -> Verdict:
-    """Whether a program may be run more often just now, and times mean anything."""
+    """Whether a program may be run again at this moment, and times are meaningful."""
     import jax
 
     if any(getattr(jax.config, name, False) for name in _CHECKS):
-        return forbid("JAX checks what each run takes and gives.")
+        return forbid("A JAX setting checks the arguments and results of every run.")
     if jax.profiler.TraceAnnotation.is_enabled():
-        return forbid("A profiler records, under which XLA records no CUDA graphs.")
+        return forbid("A profiler is recording, and then XLA uses no CUDA graphs.")
     return allow()
 
 
 def calls_back(lowered: str) -> bool:
-    """Whether a program calls Python functions of the user's while it runs."""
+    """Whether a program calls Python functions while it runs."""
     return "callback" in lowered

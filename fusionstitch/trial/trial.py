@@ -1,4 +1,5 @@
-"""A trial: XLA's executable and stitched ones run in turns; the faster one serves the program."""
+"""A trial: XLA's executable and stitched ones run alternately; the faster one serves the
+program."""
 
 from __future__ import annotations
 
@@ -12,23 +13,23 @@ from typing import Any
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.errors import NOT_RUN, REFUSED, why_failed
-from fusionstitch.trial.asked import Asked
 from fusionstitch.trial.fewer import fewer
 from fusionstitch.trial.outcome import ATTEMPTS, DIRECT, XLA, Outcome
+from fusionstitch.trial.request import TrialRequest
 from fusionstitch.trial.runs import Runs
 from fusionstitch.trial.sides import Clock, Times, timed, warmed
 
 logger = logging.getLogger(__name__)
 
-#: What all timed runs may take: so many seconds, or so much of the time that compiling took.
+#: The most time for all timed runs: this many seconds, or this share of the compile time.
 LEAST_S, COMPILE_SHARE = 0.3, 0.1
-#: A run that takes less is read several times, so often.
+#: A run shorter than this many seconds is timed several times: this often.
 QUICK_S, READINGS = 0.01, 5
 NOTHING = "Nothing in it is stitched."
 
 
 class AttemptFailed(Exception):
-    """A stitched program cannot be compiled or run: `why`, and the `error` that says so."""
+    """A stitched program cannot be compiled or run: `why`, and the `error`."""
 
     def __init__(self, why: str, error: BaseException):
         super().__init__(why)
@@ -41,9 +42,9 @@ class Baseline:
 
     Attributes:
         call: how it is called
-        size: bytes of its results and of what it computes on the way
-        span: reads spans on its device; None where nothing can, or it has several
-        truth: what its kernels take, from the span of a run in microseconds
+        size: bytes of its results and temporaries
+        span: measures spans on its device; None if that is impossible, or it has several devices
+        truth: the time of its kernels, from the span of a run in microseconds
     """
 
     call: Callable[..., Any]
@@ -54,14 +55,14 @@ class Baseline:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """A stitched program that was compiled.
+    """A compiled stitched program.
 
     Attributes:
         call: how it is called
         stitched: whether anything is stitched in it
-        planned: what the pass made of it, where it ran and planned
-        program: what its plan is kept under
-        find: gives `planned`, planned once more where need be
+        planned: the pass's plan, if the pass ran and planned
+        program: key of its plan
+        find: returns `planned`, planned again if needed
     """
 
     call: Callable[..., Any]
@@ -73,21 +74,21 @@ class Attempt:
 
 @dataclass(eq=False)
 class Trial:
-    """What a trial needs of the program that it is of.
+    """What a trial needs of its program.
 
     Attributes:
-        xla: compiles the program as XLA has it
+        xla: compiles the program as XLA does
         attempt: compiles a stitched one under the mark of an attempt
-        runs: the user's arguments
+        runs: calls with the user's arguments
     """
 
     xla: Callable[[], Baseline]
     attempt: Callable[[str], Attempt]
     runs: Runs
 
-    def hold(self, asked: Asked) -> Outcome:
-        """Who serves the program. Raises what XLA's side and runs in turns raise, and AttemptFailed
-        where that of an attempt fails and XLA's did not."""
+    def hold(self, request: TrialRequest) -> Outcome:
+        """Returns what serves the program. Raises errors of XLA's side and of alternating runs, and
+        AttemptFailed if an attempt fails and XLA's side did not."""
         began = time.perf_counter()
         baseline = self.xla()
         compile_s, theirs = time.perf_counter() - began, baseline.call
@@ -97,11 +98,11 @@ class Trial:
         each_s = warmed(theirs, self.runs, most_s)
         alone_us = self._alone_us(baseline, each_s)
         if alone_us is not None:
-            asked.truth = functools.partial(baseline.truth, alone_us)
+            request.truth = functools.partial(baseline.truth, alone_us)
         heard: list[Times] = []
         program = ""
         for kind in ATTEMPTS:
-            found, times = self._tried(kind, baseline, each_s, most_s)
+            found, times = self._attempted(kind, baseline, each_s, most_s)
             program = program or found.program
             if times is None:
                 return Outcome(XLA, NOTHING, (), program, alone_us)
@@ -109,16 +110,16 @@ class Trial:
             logger.info("%s: %s", kind, times)
             if times.won:
                 return Outcome.of(kind, tuple(heard), found.program, alone_us)
-            judge, asked.judge = asked.judge, None
-            asked.instead = fewer(found.planned, judge) if found.planned is not None else None
-            if asked.instead is None:
+            judge, request.judge = request.judge, None
+            request.instead = fewer(found.planned, judge) if found.planned is not None else None
+            if request.instead is None:
                 break
         return Outcome.of(XLA, tuple(heard), program, alone_us)
 
-    def _tried(
+    def _attempted(
         self, kind: str, baseline: Baseline, each_s: float, most_s: float
     ) -> tuple[Attempt, Times | None]:
-        """An attempt, and its times beside XLA's where anything is stitched in it."""
+        """An attempt, with its times and XLA's if anything is stitched in it."""
         import jax
 
         what = REFUSED
@@ -140,5 +141,5 @@ class Trial:
             return None
         if each_s >= QUICK_S:
             return span.us(self.runs.calls(baseline.call, 1))
-        # another process on the device makes some runs longer, and none shorter
+        # another process on the device makes some runs longer, but none shorter
         return min(span.us(self.runs.calls(baseline.call, 4)) for _ in range(READINGS))

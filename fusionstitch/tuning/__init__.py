@@ -1,1 +1,1 @@
-"""The offline autotuner: results, the search for them, and the reports."""
+"""The offline autotuner: the search, its results, and the reports."""

@@ -1,4 +1,4 @@
-"""What a run of the tuner reports."""
+"""Reports of the tuner."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fusionstitch.tuning.record import Record
 
 @dataclass(frozen=True)
 class Result:
-    """What was found for one pattern.
+    """The result for one pattern.
 
     Attributes:
-        name: its kernel's
-        count: how often the program holds it
+        name: name of its kernel
+        count: how often the program contains it
         record: its best schedule, and times
-        points: (modelled, measured) microseconds of each schedule that was tried
+        points: (modelled, measured) microseconds of each measured schedule
         error: why there is no record
     """
 
@@ -37,15 +37,15 @@ class Result:
 
 @dataclass(frozen=True)
 class TuneReport:
-    """What `fs.tune` did; print it for a table.
+    """The result of `fs.tune`; print it for a table.
 
     Attributes:
-        workload: the name of what was tuned
-        device: the profile
+        workload: name of the tuned program
+        device: name of the device profile
         gpu: the GPU's own name
-        seconds: that it took
+        seconds: duration of the tuning
         results: one for each pattern
-        complete: whether nothing is left that a larger budget would do
+        complete: whether a larger budget would do no more
     """
 
     workload: str
@@ -66,17 +66,17 @@ class TuneReport:
 
     @property
     def rank_correlation(self) -> float | None:
-        """Spearman's, of the model's times with the measured ones, over all schedules of all
-        patterns; None where it is undefined."""
+        """Spearman's rank correlation of modelled and measured times, over all schedules of all
+        patterns; None if it is undefined."""
         return spearman([point for result in self.results for point in result.points])
 
     @property
     def rank_correlations(self) -> tuple[float | None, ...]:
-        """The same pattern by pattern."""
+        """The same for each pattern."""
         return tuple(spearman(result.points) for result in self.results)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data, ready for JSON."""
+        """The report as plain data, ready for JSON; times are in microseconds."""
         data = dataclasses.asdict(self)
         for result, one, rho in zip(
             data["results"], self.results, self.rank_correlations, strict=True
@@ -114,7 +114,7 @@ class TuneReport:
 
 
 def spearman(points: Sequence[tuple[float, float]]) -> float | None:
-    """Spearman's rank correlation; None for less than two points, or if one side is constant."""
+    """Spearman's rank correlation; None for fewer than two points, or if one side is constant."""
     if len(points) < 2:
         return None
     first, second = (_ranks([point[side] for point in points]) for side in (0, 1))
@@ -133,7 +133,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
         end = start
         while end < len(order) and values[order[end]] == values[order[start]]:
             end += 1
-        for place in order[start:end]:
-            ranks[place] = (start + end - 1) / 2
+        for index in order[start:end]:
+            ranks[index] = (start + end - 1) / 2
         start = end
     return ranks

@@ -1,4 +1,4 @@
-"""What tuning found out about a pattern, and the JSON files that hold such results."""
+"""Tuning results of patterns, and the JSON files that contain them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusionstitch.errors import OptionError
 from fusionstitch.hlo.brief import brief
 from fusionstitch.options import Options
 
-#: Version of the files; others are refused.
+#: Version of the file format; other versions are rejected.
 FORMAT = 2
 
 
@@ -24,15 +24,15 @@ class Record:
     microseconds inside a CUDA graph.
 
     Attributes:
-        template: the schedule, "" for the default one; ops are called by what they do and their
-            number, for equal patterns of other programs
+        template: the schedule, "" for the default one; ops are named by opcode and number, so that
+            it fits equal patterns of other programs
         us: measured time of the best schedule
         default_us: measured time of the default schedule
         xla_us: measured time of XLA's compile of the same ops
-        model_us: the model's time of the best schedule
-        tried: schedules that were measured
-        complete: whether the search had come to its end
-        name: the kernel's, for people
+        model_us: modelled time of the best schedule
+        tried: number of measured schedules
+        complete: whether the search came to its end
+        name: name of the kernel, for people
         gpu: the GPU's own name
     """
 
@@ -57,7 +57,7 @@ class Record:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Record:
-        """Raises KeyError, TypeError or ValueError for data that is no record."""
+        """Raises KeyError, TypeError or ValueError for invalid data."""
         numbers = {n: float(data[n]) for n in ("us", "default_us", "xla_us", "model_us")}
         if not all(0 < number < math.inf for number in numbers.values()):
             raise ValueError(f"no times: {numbers}")
@@ -72,13 +72,14 @@ class Record:
 
 
 def record_key(pattern_key: str, options: Options) -> str:
-    """What a record belongs to: the structure of a pattern, and what else decides its kernel."""
+    """The key of a record: the structure of a pattern, and everything else that decides its
+    kernel."""
     sharing = "" if options.sharing else "-unshared"
     return f"{pattern_key}-{options.numerics}{sharing}"
 
 
 def versions() -> str:
-    """What times depend on besides the GPU: our version, JAX's and NVRTC's."""
+    """The versions that times depend on: ours, JAX's and NVRTC's."""
     import jax
 
     from fusionstitch.compiler import builders
@@ -93,7 +94,7 @@ def versions() -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """A record with what it is stored under."""
+    """A record with its keys."""
 
     key: str
     versions: str
@@ -110,16 +111,16 @@ def to_json(device: str, entries: Iterable[Entry]) -> str:
     return head + "\n" + ",\n".join(lines) + "\n]}\n"
 
 
-def from_json(text: str, place: str) -> tuple[str, tuple[Entry, ...]]:
-    """(device, entries) of a file of results; `place` names it in errors.
+def from_json(text: str, path: str) -> tuple[str, tuple[Entry, ...]]:
+    """(device, entries) of a file of results; `path` names it in errors.
 
-    Raises OptionError for a text that is no such file.
+    Raises OptionError for an invalid text.
     """
     try:
         data = json.loads(text)
         if data["format"] != FORMAT:
             raise OptionError(
-                f"{place} has format {data['format']}, this version reads {FORMAT}: export the "
+                f"{path} has format {data['format']}, this version reads {FORMAT}: export the "
                 "results again with this version."
             )
         entries = [
@@ -131,7 +132,7 @@ def from_json(text: str, place: str) -> tuple[str, tuple[Entry, ...]]:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise OptionError(
-            f"{place} holds no tuned results ({type(error).__name__}: {error}). Write one with "
+            f"{path} holds no tuned results ({type(error).__name__}: {error}). Write one with "
             "`fusionstitch tune --export FILE`."
         ) from None
 

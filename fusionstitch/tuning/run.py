@@ -1,4 +1,4 @@
-"""Tuning a program: its patterns one after the other, several at a time on several GPUs."""
+"""Tuning a program: its patterns one after another, in parallel on several GPUs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ from fusionstitch.tuning.search import Context, Search
 
 logger = logging.getLogger(__name__)
 
-#: Patterns per plan that the model leaves to XLA by a hair and that are tried anyway.
+#: The most patterns per plan that the model leaves to XLA by a small margin and that are measured
+#: anyway.
 MOST_TIES = 8
-#: Measurements change the plan, and new patterns are measured in turn, this often.
+#: How often measurements may change the plan, after which new patterns are measured.
 MOST_PLANS = 6
-#: A default schedule that takes this many times as long as XLA is not searched any further.
+#: If a default schedule takes this many times as long as XLA, no others are searched.
 HOPELESS = 2.0
 
 
@@ -54,18 +55,19 @@ def tune_module(
     step: Step = silent,
     clock: Callable[[], float] = time.monotonic,
 ) -> TuneReport:
-    """Tunes the patterns of a module (HloModuleProto bytes) for at most about `budget` seconds.
+    """Tunes the patterns of a module (HloModuleProto bytes) for about `budget` seconds.
 
-    First the patterns that planning chooses, and those that it leaves to XLA only because the model
-    calls them a tie, are measured with their default schedules next to XLA's compile of the same
-    ops, until the plan no longer changes. Then the schedules of all that may win are searched, the
-    patterns of the plan first; both again where that changes the plan. What is known with the
-    present versions is not measured again. The kernels of the last plan are built, so that later
-    processes find them in the cache. Raises StitchError under fallback="error" if the module
-    cannot be planned.
+    First it measures patterns with their default schedules, next to XLA's compile of the same ops:
+    those that planning chooses, and those left to XLA only because the model calls them a tie. It
+    repeats this until the plan no longer changes. Then it searches the schedules of all patterns
+    that may win, the plan's own first. If that changes the plan, both steps are repeated. What was
+    measured with the present versions is not measured again.
+
+    The kernels of the last plan are built, so that later processes find them in the cache. Raises
+    StitchError under fallback="error" if the module cannot be planned.
     """
     start = clock()
-    # what is planned must be what was asked for, not what measures by itself
+    # the plan must be the requested one, not one that measures by itself
     options = options if options.scorer in ("model", "paper") else options.replace(scorer="model")
     context = Context(options, device, builder, database, start + budget, clock)
     run = _Run(data, context, list(meters), step)
@@ -88,7 +90,7 @@ def tune_module(
 
 @dataclass(eq=False)
 class _Run:
-    """One call. `patterns` are those of interest by `record_key`, with their occurrences."""
+    """One call. `patterns` are the relevant ones by `record_key`, with their occurrences."""
 
     data: bytes
     context: Context
@@ -100,13 +102,13 @@ class _Run:
     results: dict[str, Result] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # as it is planned
+        # in the form in which it is planned
         self.module: Module = as_xla(from_proto(inline_calls(self.data)), xla_version())
         self.name = self.module.name
         self.versions = versions()
 
     def settle(self) -> None:
-        """Measures default schedules until the plan holds no pattern without a time."""
+        """Measures default schedules until every pattern of the plan has a time."""
         for _ in range(MOST_PLANS):
             unknown = self.unknown()
             if not unknown:
@@ -114,7 +116,8 @@ class _Run:
             self.measure(unknown, search=False)
 
     def unknown(self) -> list[str]:
-        """What the present plan and its ties hold that was not measured with these versions."""
+        """The patterns of the present plan and its ties that were not measured with these
+        versions."""
         context = self.context
         results = tuned.load(context.device, context.database)
         known = results.times(context.options)
@@ -142,7 +145,8 @@ class _Run:
         return [key for key in found if key not in measured and key not in self.results]
 
     def waiting(self) -> list[str]:
-        """What may win and was not searched to the end: the plan's most costly patterns first."""
+        """The patterns that may win and whose search is not complete, the plan's most expensive
+        ones first."""
         records = self._records()
         found = []
         for key in self.patterns:
@@ -152,13 +156,13 @@ class _Run:
         return [key for *_, key in sorted(found)]
 
     def _records(self) -> dict[str, Record]:
-        """What was measured with these versions."""
+        """The measurements with these versions."""
         entries = tuned.stored(self.context.device, self.context.database)
         return {e.key: e.record for e in entries if e.versions == self.versions}
 
     def _ties(self, asked: Sequence[Pattern], chosen: Sequence[Chosen]) -> list[Pattern]:
-        """The largest of the patterns that planning asked about and did not choose, disjoint from
-        each other and from all that is of interest already."""
+        """The largest patterns that planning asked about and did not choose, disjoint from each
+        other and from all relevant patterns."""
         taken: dict[int | None, int] = {}
         known = [pattern for patterns in self.patterns.values() for pattern in patterns]
         for pattern in (*known, *(one.pattern for one in chosen)):
@@ -173,7 +177,7 @@ class _Run:
         return ties
 
     def all_results(self) -> Iterator[Result]:
-        """What was measured now, then what was known of the plan's other patterns."""
+        """The results of this run, then the known results of the plan's other patterns."""
         yield from self.results.values()
         for key, record in self._records().items():
             if key in self.patterns and key not in self.results:
@@ -188,7 +192,8 @@ class _Run:
         core.stitch(self.data, context.options, context.device, context.builder, tuned=results)
 
     def measure(self, keys: Sequence[str], search: bool) -> None:
-        """Each pattern on the next free GPU; a search gets its share of the time that is left."""
+        """Measures each pattern on the next free GPU; a search gets its share of the remaining
+        time."""
         free: queue.SimpleQueue[Meter] = queue.SimpleQueue()
         for meter in self.meters:
             free.put(meter)
@@ -228,9 +233,10 @@ class _Run:
 def xla_us(
     module: Module, pattern: Pattern, meter: Meter, device: Device, database: Database
 ) -> float:
-    """XLA's time for the ops of a pattern, compiled alone; kept under the versions in use.
+    """XLA's microseconds for the ops of a pattern, compiled alone; stored with the present
+    versions.
 
-    Raises MeasureError if the pattern cannot be taken out of the module or run.
+    Raises MeasureError if the pattern cannot be extracted from the module or run.
     """
     key = f"xla-{pattern.key}-{versions()}"
     known = database.get_timing(key, device.name)

@@ -1,8 +1,8 @@
 """The search for one pattern: neighbourhoods of a schedule by successive halving.
 
 The model orders each neighbourhood (`codegen/search/neighbours.py`) and decides what is compiled;
-the clock decides the rest. Every time is written to the database when it is taken and looked up
-before the next one, so a search that was cut short goes on where it stopped.
+measurements decide the rest. Every time is stored in the database when it is measured, and looked
+up before measuring again, so an interrupted search continues where it stopped.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from fusionstitch.tuning.record import Record
 
 logger = logging.getLogger(__name__)
 
-#: Schedules of a neighbourhood that are compiled and measured, the model's best.
+#: The most schedules of a neighborhood that are compiled and measured: the best by the model.
 WIDTH = 24
-#: Replays per measurement while there are many, and for the last ones.
+#: Replays per measurement while there are many schedules, and for the last ones.
 FIRST_ROUNDS, LAST_ROUNDS = 5, 25
-#: How much faster a schedule has to be to be another best one.
+#: By what share a schedule must be faster to become the best one.
 NOISE = 0.01
-#: Largest relative L2 difference from the default schedule's results, by the result's type.
+#: Largest relative L2 difference from the default schedule's results, by type.
 DIFFERENCES = {"f32": 1e-4, "f64": 1e-4}
 OTHER_DIFFERENCE = 2e-2
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to schedule the pattern, built. `template` is "" for the default one."""
+    """One built schedule of the pattern. `template` is "" for the default one."""
 
     draft: Draft | Looped
     template: str
@@ -63,13 +63,13 @@ class Variant:
 
     @property
     def key(self) -> str:
-        """What its time belongs to."""
+        """The key of its time."""
         return timing_key(self.artifact)
 
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What the searches of one run have in common. Times are in seconds of `clock`."""
+    """What the searches of one run share. Times are in seconds of `clock`."""
 
     options: Options
     device: Device
@@ -94,7 +94,7 @@ class Search:
     points: dict[str, tuple[float, float]] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _default: str = ""
-    #: whether time was too short for all drafts
+    #: whether there was too little time for all drafts
     _is_cut: bool = False
 
     def __post_init__(self) -> None:
@@ -141,10 +141,10 @@ class Search:
         )
 
     def _variants(self, drafts: Iterable[Draft | Looped]) -> list[Variant]:
-        """The model's best of them, built; those that are no other kernel are left out.
+        """The best of them by the model, built, without those that give the same kernel.
 
-        Drafts take half of the time that is left at most, so that some can be measured, too. After
-        the deadline only the first of them.
+        Drafts take at most half of the remaining time, so that some can also be measured. After the
+        deadline only the first one is built.
         """
         clock, deadline = self.context.clock, self.context.deadline
         half = (clock() + deadline) / 2
@@ -173,14 +173,14 @@ class Search:
 
     @property
     def options(self) -> CodegenOptions:
-        """What the default schedule is made under."""
+        """The options of the default schedule."""
         return CodegenOptions(self.context.options.numerics, self.context.options.sharing)
 
     def _template(self, one: Draft | Looped) -> str:
         return "" if one.template == self._default else one.template
 
     def _fastest(self, variants: Sequence[Variant]) -> list[tuple[float, Variant]]:
-        """(time, variant) of all, the fastest first; halved again and again, timed ever better."""
+        """(time, variant) of all, the fastest first; halved repeatedly, with ever more replays."""
         times: dict[str, tuple[float, Variant]] = {}
         left, rounds = list(variants), FIRST_ROUNDS
         while left:
@@ -201,7 +201,7 @@ class Search:
         return sorted(times.values(), key=lambda one: (one[0], one[1].template))
 
     def _measure(self, one: Variant, rounds: int) -> float:
-        """Looked up where it was measured with as many rounds before."""
+        """Uses a stored time that was measured with as many rounds."""
         database, device = self.context.database, self.context.device.name
         known = database.get_timing(one.key, device)
         if known is not None and known.meta.get("rounds", 0) >= rounds:
@@ -214,7 +214,7 @@ class Search:
         return us
 
     def _agrees(self, default: Variant, us: float, one: Variant) -> bool:
-        """Whether a schedule computes what the default one does, but for the order of sums."""
+        """Whether a schedule's results equal the default one's, up to the order of sums."""
         try:
             found = self.meter.differences(
                 (default.kernel, default.artifact), (one.kernel, one.artifact)

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from fusionstitch.execution.call import Call
     from fusionstitch.tuning.outcome import TuneReport
 
-#: Seconds of measuring that a call may take unless it says otherwise.
+#: Default seconds of measuring per call.
 BUDGET = 60.0
 
 
 def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
-    """Tunes a call; `name` is the workload's, by default the function's."""
+    """Tunes a call; `name` is the workload's name, by default the function's."""
     from fusionstitch.arguments import takeable
     from fusionstitch.compiler import builders, progress
     from fusionstitch.errors import MeasureError, StitchError
@@ -39,8 +39,8 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
     stitched = jitted.lower(*args, **kwargs).compile().stitched
     if stitched is None or not stitched.given:
         raise MeasureError(
-            "The compiled program says nothing of how it was planned, so there is nothing to "
-            "tune: clear JAX's persistent compilation cache and run it again."
+            "The compiled program has no plan, so there is nothing to tune: clear JAX's "
+            "persistent compilation cache and run it again."
         )
     database = Database()
     try:
@@ -63,7 +63,8 @@ def tune_call(call: Call, budget: float = BUDGET, name: str = "") -> TuneReport:
 
 
 def export_results(path: Path, device: str) -> int:
-    """Writes what is tuned for a device profile to a JSON file; returns how many results."""
+    """Writes the tuning results for a device profile to a JSON file; returns their number. Raises
+    OptionError if the file cannot be written."""
     from fusionstitch.costmodel import devices
     from fusionstitch.errors import OptionError
     from fusionstitch.runtime.cache import Database
@@ -81,7 +82,8 @@ def export_results(path: Path, device: str) -> int:
 
 
 def import_results(path: Path) -> tuple[str, int]:
-    """Takes a JSON file of results into the cache; returns its device and how many results."""
+    """Imports a JSON file of results into the cache; returns its device and the number of
+    results."""
     from fusionstitch.runtime.cache import Database
     from fusionstitch.tuning import record, tuned
 

@@ -1,4 +1,4 @@
-"""Tuned results as the compiler sees them: a snapshot that does not change while it is used."""
+"""Tuning results as the compiler uses them: a snapshot that does not change during use."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tuned:
-    """Records by `record_key`. The empty one changes nothing."""
+    """Records by `record_key`. An empty one changes nothing."""
 
     records: Mapping[str, Record] = field(default_factory=dict)
 
     @functools.cached_property
     def token(self) -> str:
-        """A hash of the content, part of what decides the generated code; '' for none."""
+        """A hash of the content, part of what decides the generated code; '' if empty."""
         if not self.records:
             return ""
         content = {key: record.to_dict() for key, record in self.records.items()}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def find(self, pattern: Pattern, options: Options) -> Record | None:
-        """What is known about a pattern, unless it has a template to follow instead."""
+        """The record of a pattern, unless the options give it a template."""
         if not self.records or template_of(pattern, options) is not None:
             return None
         return self.records.get(record_key(pattern.key, options))
 
     def settings(self, pattern: Pattern, options: Options, name: str = "") -> CodegenOptions:
-        """How the kernel of a pattern is generated, of that name if it has another than others of
-        its kind."""
+        """How the kernel of a pattern is generated; `name` is its name if that differs from others
+        of its kind."""
         from fusionstitch.codegen.generate import (
-            CodegenOptions,  # a first call may need no kernels at all
+            CodegenOptions,  # a first call may not need any kernels
         )
 
         settings = CodegenOptions(options.numerics, options.sharing, check=env.CHECK.get())
@@ -63,7 +63,7 @@ class Tuned:
         return replace(settings, tuned=record.template or None) if record else settings
 
     def times(self, options: Options) -> Measure | None:
-        """The measured times of tuned patterns as a callable; None for no records."""
+        """A function that returns measured times of tuned patterns; None without records."""
         if not self.records:
             return None
 
@@ -78,7 +78,7 @@ NOTHING = Tuned()
 
 
 def template_of(pattern: Pattern, options: Options, name: str = "") -> str | None:
-    """The template that the options give a pattern, or a kernel of it."""
+    """The template that the options give to a pattern, or to a kernel of it."""
     given = options.templates
     if not given:
         return None
@@ -86,7 +86,8 @@ def template_of(pattern: Pattern, options: Options, name: str = "") -> str | Non
 
 
 def load(device: Device, database: Database | None = None) -> Tuned:
-    """What there is for a device: measured with these versions, else with others, else shipped."""
+    """The results for a device: those measured with these versions, else with others, else shipped
+    ones."""
     return alone(partial(_load, device, database))
 
 
@@ -107,8 +108,8 @@ def _load(device: Device, database: Database | None) -> Tuned:
 
 
 def stored(device: Device, database: Database) -> list[Entry]:
-    """The entries of the database, the newest version last. What cannot be read is left out, and
-    dropped if it says that these versions wrote it."""
+    """The entries of the database, the newest version last. Unreadable ones are left out, and
+    deleted if these versions wrote them."""
     found = []
     for key, made_with, data in database.tuned(device.name):
         try:
@@ -121,13 +122,13 @@ def stored(device: Device, database: Database) -> list[Entry]:
 
 
 def store(entries: Iterable[Entry], device: str, database: Database) -> None:
-    """Keeps entries in the database."""
+    """Stores entries in the database."""
     for entry in entries:
         database.put_tuned(entry.key, device, entry.versions, entry.record.to_dict())
 
 
 def shipped(device: Device) -> tuple[Entry, ...]:
-    """The results that come with this package for a device."""
+    """The results for a device that come with this package."""
     return _shipped(device.name)
 
 

@@ -1,4 +1,4 @@
-"""What fs.jit computes where a formula overflows, or has no value, is what jax.jit computes."""
+"""Where a formula overflows or is undefined, fs.jit computes the same values as jax.jit."""
 
 import jax
 import jax.numpy as jnp

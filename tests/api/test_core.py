@@ -1,4 +1,5 @@
-"""The core: bytes in, bytes and a plan out; what fails is left to XLA with the reason kept."""
+"""The core: bytes in, bytes and a plan out. What fails is left to XLA, and the reason is
+recorded."""
 
 from __future__ import annotations
 

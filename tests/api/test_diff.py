@@ -70,7 +70,7 @@ def test_what_differs() -> None:
 def test_ops_whose_numbers_changed_are_the_same(tmp_path: Path) -> None:
     """By opcode and scope: the second program has one more tanh before all others."""
 
-    def told(name: str, numbers: dict[str, str], template: str) -> Side:
+    def side(name: str, numbers: dict[str, str], template: str) -> Side:
         ops = [
             {"name": n, "opcode": k.split()[0], "scope": k.split()[1]} for n, k in numbers.items()
         ]
@@ -85,10 +85,10 @@ def test_ops_whose_numbers_changed_are_the_same(tmp_path: Path) -> None:
         path.write_text(json.dumps({**data, "modelled_us": 1.0, "modelled_xla_us": 2.0}))
         return of_file(path)
 
-    old = told("old", {"tanh.1": "tanh f/b/tanh", "exp.2": "exp f/b/exp"}, "tanh.1[CTA];")
+    old = side("old", {"tanh.1": "tanh f/b/tanh", "exp.2": "exp f/b/exp"}, "tanh.1[CTA];")
     numbers = {"tanh.1": "tanh f/a/tanh", "tanh.2": "tanh f/b/tanh", "exp.3": "exp f/b/exp"}
-    assert compare(old, told("new", numbers, "tanh.2[CTA];")).equal
-    other = told("other", numbers, "tanh.2[WARP];")
+    assert compare(old, side("new", numbers, "tanh.2[CTA];")).equal
+    other = side("other", numbers, "tanh.2[WARP];")
     [change] = compare(old, other).changed
     assert (change.gained, change.lost) == ([], [])
     assert "    -tanh.2[CTA];" in text(compare(old, other)).splitlines()

@@ -1,4 +1,4 @@
-"""Execution inside XLA without a GPU: the pass is called by hand, NVRTC compiles kernels."""
+"""Execution inside XLA without a GPU: the test calls the pass, and NVRTC compiles kernels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.compiler import builders
 from fusionstitch.errors import FusionStitchWarning, StitchError
-from fusionstitch.execution import behind, recall
 from fusionstitch.execution import cuda as execution_cuda
+from fusionstitch.execution import deferred, recall
 from fusionstitch.hlo.verdict import allow, forbid
 from fusionstitch.runtime import artifact, cuda, xla_pass
 from fusionstitch.runtime.apart import alone
@@ -42,8 +42,8 @@ def _gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
-    behind.reasons.clear()
-    behind.errors.clear()
+    deferred.reasons.clear()
+    deferred.errors.clear()
 
 
 def marked(jitted: Any) -> tuple[bytes, str]:
@@ -62,8 +62,8 @@ def test_the_pass_stitches_marked_modules(nvrtc: ModuleType) -> None:
     assert stitched is not None
     assert b"fusionstitch_launch" in stitched
     assert execution_cuda._inside_xla(module, "0123") is None  # a mark of nobody in this process
-    assert not behind.reasons
-    assert not behind.errors
+    assert not deferred.reasons
+    assert not deferred.errors
 
 
 def test_options_and_device_are_in_the_mark() -> None:
@@ -136,15 +136,15 @@ def test_failures_are_left_for_the_caller(monkeypatch: pytest.MonkeyPatch) -> No
 
     jitted = fs.jit(mixed)
     module, token = marked(jitted)
-    whose = jitted._fusionstitch.execution.whose
+    marked_function = jitted._fusionstitch.execution.marked_function
     monkeypatch.setattr("fusionstitch.compiler.core.stitch", fail)
     with pytest.raises(StitchError):
         execution_cuda._inside_xla(module, token)
     with pytest.raises(StitchError, match="asked for"):
-        behind.settle(whose)
-    behind.reasons.append(("mixed", "Something was missing."))
+        deferred.deliver(marked_function)
+    deferred.reasons.append(("mixed", "Something was missing."))
     with pytest.warns(FusionStitchWarning, match="mixed runs as under jax.jit: Something was"):
-        behind.settle(whose)
+        deferred.deliver(marked_function)
 
 
 def test_errors_wait_for_the_function_that_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,11 +166,11 @@ def test_errors_wait_for_the_function_that_they_are_of(monkeypatch: pytest.Monke
             execution_cuda._inside_xla(module, execution.token)
     one, other = paths
     with pytest.raises(StitchError, match="_other_ was asked for"):
-        behind.settle(other.whose)
-    behind.settle(other.whose)
+        deferred.deliver(other.marked_function)
+    deferred.deliver(other.marked_function)
     with pytest.raises(StitchError, match="mixed was asked for"):
-        behind.settle(one.whose)
-    assert not behind.errors
+        deferred.deliver(one.marked_function)
+    assert not deferred.errors
 
 
 def test_errors_wait_for_the_thread_that_compiled() -> None:
@@ -181,35 +181,35 @@ def test_errors_wait_for_the_thread_that_compiled() -> None:
 
     def compiles(why: str) -> None:
         alone(
-            lambda: behind.leave_error("mixed", execution.token, StitchError(why))
+            lambda: deferred.defer_error("mixed", execution.token, StitchError(why))
         )  # as the pass is
         left.wait()
         settled.wait()
         with pytest.raises(StitchError) as raised:
-            behind.settle(execution.whose)
+            deferred.deliver(execution.marked_function)
         heard[why] = str(raised.value)
 
     threads = [threading.Thread(target=compiles, args=(why,)) for why in ("first", "second")]
     for thread in threads:
         thread.start()
     left.wait()
-    behind.settle(execution.whose)  # nothing of this thread's
+    deferred.deliver(execution.marked_function)  # nothing of this thread's
     settled.wait()
     for thread in threads:
         thread.join()
     assert heard == {"first": "first", "second": "second"}
-    assert not behind.errors
+    assert not deferred.errors
 
 
 def test_errors_of_threads_that_have_ended_are_raised_by_the_next_call() -> None:
     execution = fs.jit(mixed)._fusionstitch.execution
     error = StitchError("It was asked for.")
-    thread = threading.Thread(target=behind.leave_error, args=("mixed", execution.token, error))
+    thread = threading.Thread(target=deferred.defer_error, args=("mixed", execution.token, error))
     thread.start()
     thread.join()
     with pytest.raises(StitchError, match="It was asked for"):
-        behind.settle(execution.whose)
-    behind.settle(execution.whose)
+        deferred.deliver(execution.marked_function)
+    deferred.deliver(execution.marked_function)
 
 
 def test_calls_and_compiles_raise_their_own_errors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_calls_and_compiles_raise_their_own_errors(monkeypatch: pytest.MonkeyPat
     x = jnp.ones(SPEC.shape)
     token = jitted._fusionstitch.execution.token if jitted(x) is not None else ""
     for again in (lambda: jitted(x), lambda: jitted.lower(SPEC).compile()):
-        behind.leave_error("mixed", token, StitchError("It was asked for."))
+        deferred.defer_error("mixed", token, StitchError("It was asked for."))
         another(x)
         another.lower(SPEC).compile()
         with pytest.raises(StitchError, match="It was asked for"):
@@ -231,26 +231,26 @@ def test_calls_and_compiles_raise_their_own_errors(monkeypatch: pytest.MonkeyPat
 def test_errors_that_nobody_collects_do_not_pile_up() -> None:
     execution = fs.jit(mixed)._fusionstitch.execution
     for step in range(5):
-        behind.leave_error("mixed", execution.token, StitchError(f"Step {step}."))
-    assert len(behind.errors) == 1
+        deferred.defer_error("mixed", execution.token, StitchError(f"Step {step}."))
+    assert len(deferred.errors) == 1
     with pytest.raises(StitchError, match="Step 4"):
-        behind.settle(execution.whose)
+        deferred.deliver(execution.marked_function)
 
 
-def test_errors_of_functions_that_are_gone_are_told_as_warnings() -> None:
+def test_errors_of_functions_that_are_gone_become_warnings() -> None:
     def brief(x: jax.Array) -> jax.Array:
         return x + 1.0
 
     execution, gone = fs.jit(mixed)._fusionstitch.execution, fs.jit(brief)
-    behind.leave_error(
+    deferred.defer_error(
         "brief", gone._fusionstitch.execution.token, StitchError("It was asked for.")
     )
-    behind.settle(execution.whose)  # it may still be called
+    deferred.deliver(execution.marked_function)  # it may still be called
     del gone
     gc.collect()
     with pytest.warns(FusionStitchWarning, match="brief runs as under jax.jit: It was asked for"):
-        behind.settle(execution.whose)
-    assert not behind.errors
+        deferred.deliver(execution.marked_function)
+    assert not deferred.errors
 
 
 class Refused:

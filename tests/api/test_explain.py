@@ -226,7 +226,7 @@ def test_as_text_and_as_json(stitched: Stitched) -> None:
     assert roles == ["counter", "state", "state"]
 
 
-def test_a_kernel_that_is_asked_for_is_told_alone_and_whole(
+def test_a_requested_kernel_is_described_alone_and_in_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where others compute some of its ops, too; of long templates the others show a part."""

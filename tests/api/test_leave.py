@@ -38,16 +38,16 @@ def table(x: jax.Array) -> jax.Array:
 
 
 @fs.leave
-def kept(x: jax.Array) -> jax.Array:
+def excluded(x: jax.Array) -> jax.Array:
     return jnp.tanh(jax.nn.softmax(x * 2)) + jnp.arange(24.0)
 
 
 def alone(x: jax.Array) -> jax.Array:
-    return table(kept(table(x)))
+    return table(excluded(table(x)))
 
 
 def scanned(x: jax.Array) -> Any:
-    return lax.scan(lambda c, _: (c + kept(c), c.sum()), table(x), length=3)
+    return lax.scan(lambda c, _: (c + excluded(c), c.sum()), table(x), length=3)
 
 
 def looped_inside(x: jax.Array) -> jax.Array:
@@ -56,7 +56,7 @@ def looped_inside(x: jax.Array) -> jax.Array:
 
 
 def nested(x: jax.Array) -> jax.Array:
-    return table(fs.leave(lambda y: kept(y) + jnp.tanh(y))(x))
+    return table(fs.leave(lambda y: excluded(y) + jnp.tanh(y))(x))
 
 
 def closed_over(x: jax.Array) -> jax.Array:
@@ -64,7 +64,7 @@ def closed_over(x: jax.Array) -> jax.Array:
 
 
 def branched(x: jax.Array) -> jax.Array:
-    return lax.cond(x[0, 0] > 0, lambda y: table(y), lambda y: kept(table(y)), table(x))
+    return lax.cond(x[0, 0] > 0, lambda y: table(y), lambda y: excluded(table(y)), table(x))
 
 
 def jitted(x: jax.Array) -> jax.Array:
@@ -183,15 +183,17 @@ def test_xla_hands_the_names_on(name: str) -> None:
 
 def test_it_costs_nothing() -> None:
     """XLA makes the same of both."""
-    plain = jax.jit(kept.__wrapped__).lower(X).compile()  # type: ignore[attr-defined]
-    marked = jax.jit(kept).lower(X).compile()
+    plain = jax.jit(excluded.__wrapped__).lower(X).compile()  # type: ignore[attr-defined]
+    marked = jax.jit(excluded).lower(X).compile()
     ops = [
         [op.opcode for op in from_proto(m.as_serialized_hlo_module_proto()).entry]
         for c in (plain, marked)
         for m in c.runtime_executable().hlo_modules()
     ]
     assert ops[0] == ops[1]
-    assert LEAVE in jax.jit(kept).lower(X).as_text()  # in the key of JAX's cache, as names are not
+    assert (
+        LEAVE in jax.jit(excluded).lower(X).as_text()
+    )  # in the key of JAX's cache, as names are not
 
 
 def test_texts_without_names_say_it_by_their_functions() -> None:
@@ -207,13 +209,13 @@ def test_a_barrier_is_a_fence() -> None:
         with jax.named_scope("before"):
             y = table(x)
         y = lax.optimization_barrier(y)
-        with jax.named_scope("behind"):
+        with jax.named_scope("after"):
             return table(y)
 
     assert len(plan(lambda x: table(table(x))).stitches) == 1
-    before, behind = plan(fenced).stitches
-    scopes = [{op.source.op_name for op in s.chosen.pattern.ops} for s in (before, behind)]
-    assert not any("behind" in name for name in scopes[0])
+    before, after = plan(fenced).stitches
+    scopes = [{op.source.op_name for op in s.chosen.pattern.ops} for s in (before, after)]
+    assert not any("after" in name for name in scopes[0])
     assert not any("before" in name for name in scopes[1])
 
 

@@ -1,4 +1,4 @@
-"""Options and environment variables: what is allowed, what is refused and with which words."""
+"""Options and environment variables: which values are allowed, and the messages for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of the user's own in the place of generated ones."""
+"""User-provided kernels that replace generated ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A later process plans nothing: it takes what became of a module, and explains it the same."""
+"""A later process does not plan again: it uses the stored result, and explains it the same way."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import fusionstitch as fs
 from fusionstitch import version
 from fusionstitch.compiler import builders, core
 from fusionstitch.costmodel.model_errors import ModelError
-from fusionstitch.execution import behind, recall
 from fusionstitch.execution import cuda as execution_cuda
+from fusionstitch.execution import deferred, recall
 from fusionstitch.guard import live
 from fusionstitch.hlo import schema
 from fusionstitch.hlo.errors import ToolchainError
@@ -27,9 +27,9 @@ from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime import nvrtc as nvrtc_module
 from fusionstitch.runtime.cache import Database, Store
 from fusionstitch.runtime.emulator import header_folder
-from fusionstitch.trial.asked import Asked, on_trial
 from fusionstitch.trial.fewer import fewer
 from fusionstitch.trial.outcome import DIRECT
+from fusionstitch.trial.request import TrialRequest, on_trial
 from tests.guard.both import Both
 
 SPEC = jax.ShapeDtypeStruct((256, 384), jnp.float32)
@@ -61,7 +61,7 @@ def compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvrtc: ModuleType) 
     monkeypatch.setattr(live, "_compare_on", lambda device: both)
     monkeypatch.setattr(live, "_database", lambda: database)
     monkeypatch.setattr(live, "errors", lambda: off_by(9.0))
-    behind.reasons.clear()
+    deferred.reasons.clear()
     return both
 
 
@@ -144,7 +144,7 @@ def test_a_module_of_other_names_is_another_one(planned: Planned) -> None:
     assert planned.count == 2
 
 
-def test_the_plan_of_what_xla_kept_is_that_of_what_was_measured(compare: Both) -> None:
+def test_a_program_from_xlas_cache_has_the_measured_plan(compare: Both) -> None:
     stitched, events = compiled(mixed)
     assert shown(stitched, []) == shown(stitched, events)
     assert compare.count == 1
@@ -159,58 +159,60 @@ def twice(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return first, mixed(jnp.sort(first, 0)[:128])
 
 
-def attempted(fun: Callable[..., Any], asked: Asked, kind: str) -> tuple[bytes | None, Any]:
+def attempted(
+    fun: Callable[..., Any], request: TrialRequest, kind: str
+) -> tuple[bytes | None, Any]:
     """An attempt of a trial: what XLA gets, and what was stitched."""
-    with on_trial(asked):
+    with on_trial(request):
         stitched, [event] = compiled(fun, TRIED, kind=kind)
-    assert "measured:" not in shown(stitched, []) or asked.judge is None
+    assert "measured:" not in shown(stitched, []) or request.judge is None
     now, later = (shown(stitched, events).partition("\n")[2] for events in ([event], []))
     assert now == later
     return stitched, event.result
 
 
-def asked_for(fun: Callable[..., Any]) -> Asked:
-    return Asked(fs.jit(fun, options=TRIED)._fusionstitch.execution.variants.token, False)
+def request_for(fun: Callable[..., Any]) -> TrialRequest:
+    return TrialRequest(fs.jit(fun, options=TRIED)._fusionstitch.execution.variants.token, False)
 
 
 def test_of_a_program_on_trial_nothing_is_measured_before_it_has_lost(compare: Both) -> None:
-    asked = asked_for(twice)
-    _, first = attempted(twice, asked, "c0")
+    request = request_for(twice)
+    _, first = attempted(twice, request, "c0")
     assert len(first.stitches) == 2
     assert compare.count == 0
     compare.rule = lambda n: (9.0, 6.0) if n == 0 else (3.0, 6.0)
-    judge, asked.judge = asked.judge, None
-    asked.instead = fewer(first, judge)
-    assert asked.instead is not None
+    judge, request.judge = request.judge, None
+    request.instead = fewer(first, judge)
+    assert request.instead is not None
     assert compare.count == 2
-    [left] = asked.instead.stitches
+    [left] = request.instead.stitches
     assert left.chosen.pattern in {one.chosen.pattern for one in first.stitches}
-    module, second = attempted(twice, asked, "c1")
-    assert module == asked.instead.module
+    module, second = attempted(twice, request, "c1")
+    assert module == request.instead.module
     assert [one.chosen.measured.xla_us for one in second.stitches] == [6.0]
     assert fewer(second, None) is None
     assert compare.count == 2
 
 
 def test_of_patterns_that_all_lose_when_they_are_measured_nothing_is_left(compare: Both) -> None:
-    asked = asked_for(twice)
-    _, first = attempted(twice, asked, "c0")
+    request = request_for(twice)
+    _, first = attempted(twice, request, "c0")
     compare.rule = lambda n: (9.0, 6.0)
-    assert fewer(first, asked.judge) is None
+    assert fewer(first, request.judge) is None
 
 
 def test_of_patterns_that_all_win_alone_those_stay_that_win_more(compare: Both) -> None:
-    asked = asked_for(twice)
-    _, first = attempted(twice, asked, "c0")
+    request = request_for(twice)
+    _, first = attempted(twice, request, "c0")
     compare.rule = lambda n: (3.0, 6.0 + n)
-    found = fewer(first, asked.judge)
+    found = fewer(first, request.judge)
     assert found is not None
     assert [one.chosen.measured.xla_us for one in found.stitches] == [7.0]
 
 
 def test_where_measuring_fails_the_program_is_halved(compare: Both) -> None:
-    asked = asked_for(twice)
-    _, first = attempted(twice, asked, "c0")
+    request = request_for(twice)
+    _, first = attempted(twice, request, "c0")
     compare.rule = None
 
     def broken() -> Any:
@@ -256,7 +258,7 @@ def test_kernels_that_are_to_be_dumped_are_made(
     assert list((tmp_path / "dump").iterdir())
 
 
-def test_nothing_is_kept_of_what_may_go_better(
+def test_nothing_is_stored_of_what_may_improve(
     planned: Planned, compare: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
@@ -268,7 +270,7 @@ def test_nothing_is_kept_of_what_may_go_better(
     with monkeypatch.context() as patch:
         patch.setattr(compare, "rule", None)  # the GPU is busy
         assert compiled(mixed)[0] is None
-    behind.reasons.clear()
+    deferred.reasons.clear()
     assert compiled(mixed)[0] is not None
     assert planned.count == 3
 

@@ -1,5 +1,5 @@
-"""What a REPL shows of whatever a user reaches: a line, however large the program, and no text of
-a module's unescaped."""
+"""What a REPL shows of any object a user can reach: one line, however large the program, with text
+from modules escaped."""
 
 from __future__ import annotations
 

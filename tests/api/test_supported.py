@@ -1,4 +1,4 @@
-"""A JAX that is not supported: jax.jit as it is, and one warning that names those that are."""
+"""An unsupported JAX: fs.jit behaves as jax.jit, and one warning names the supported versions."""
 
 from __future__ import annotations
 

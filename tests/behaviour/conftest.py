@@ -11,7 +11,7 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.compiler import builders
-from fusionstitch.execution import behind
+from fusionstitch.execution import deferred
 from fusionstitch.hlo.verdict import allow
 from fusionstitch.runtime import cuda, xla_pass
 from fusionstitch.runtime.cache import Store
@@ -35,8 +35,8 @@ def marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
-    behind.reasons.clear()
-    behind.errors.clear()
+    deferred.reasons.clear()
+    deferred.errors.clear()
     return fs.jit
 
 

@@ -1,4 +1,5 @@
-"""What it means that two functions behave alike: values, types, trees, places, errors, warnings."""
+"""What it means that two functions behave alike: values, types, pytrees, devices, errors,
+warnings."""
 
 from __future__ import annotations
 
@@ -17,10 +18,8 @@ TOLERANCES |= {"bfloat16": 3e-2}
 
 
 def assert_same(ours: Any, theirs: Any, committed: bool = True) -> None:
-    """Equal trees of arrays of equal types at equal places, and equal values up to rounding.
-
-    Not `committed`: whether arrays are bound to their device may differ.
-    """
+    """Equal pytrees of arrays with equal types on equal devices, and equal values up to rounding.
+    Not `committed`: whether arrays are bound to their device may differ."""
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert type(mine) is type(other)
@@ -54,7 +53,8 @@ def plain_text(text: str) -> str:
 
 
 def outcome(run: Callable[[], Any]) -> tuple[Any, ...]:
-    """What `run` raises, as type and message, or None; and the messages of its warnings."""
+    """The exception that `run` raises, as type and message, or None; and the messages of its
+    warnings."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         try:

@@ -37,7 +37,7 @@ STATEFUL = (
         ".runtime.cache",
         ".runtime.cuda",
         ".execution.cuda",
-        ".execution.behind",
+        ".execution.deferred",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Programs that call back to the host are stitched around their callbacks, in the emulator too."""
+"""Programs with host callbacks are stitched around their callbacks, in the emulator as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of the user's that take arrays alone: they are never made of what stands for an array."""
+"""User classes that accept arrays only are never built from placeholders for arrays."""
 
 from __future__ import annotations
 

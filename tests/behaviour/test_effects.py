@@ -1,4 +1,5 @@
-"""Callbacks and other effects: as often, in the order and with the values of jax.jit."""
+"""Callbacks and other effects happen as often, in the same order and with the same values as under
+jax.jit."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from jax.extend.core import Primitive
 
 import fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning
-from fusionstitch.execution import behind
+from fusionstitch.execution import deferred
 from tests.behaviour.same import assert_same, outcome
 from tests.behaviour.table import Jit, mixed
 
@@ -195,7 +195,7 @@ def test_errors_and_warnings_are_those_of_jax_jit(name: str, jit: Jit) -> None:
 
 
 @pytest.mark.parametrize("stage", ["lower", "trace"])
-def test_a_reference_freed_twice_is_told_of_by_stages_too(jit: Jit, stage: str) -> None:
+def test_a_reference_freed_twice_is_reported_by_stages_too(jit: Jit, stage: str) -> None:
     def fun(x: jax.Array) -> None:
         ref = jax.new_ref(mixed(x))
         jax.free_ref(ref)
@@ -276,12 +276,12 @@ def test_one_warning_per_function(emulated: Jit) -> None:
     assert [w.category for w in seen] == [FusionStitchWarning] * 2
 
 
-def test_reasons_that_the_pass_leaves_are_told_once_per_function(marked: Jit) -> None:
+def test_deferred_warnings_are_issued_once_per_function(marked: Jit) -> None:
     jitted = marked(mixed)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for rows in (1, 2, 3):
-            behind.reasons.append(("mixed", "Something was missing."))
+            deferred.reasons.append(("mixed", "Something was missing."))
             jitted(X[:rows])
     assert len(seen) == 1
 
@@ -292,7 +292,7 @@ def test_a_reason_of_another_function_is_not_taken_for_its_own(marked: Jit) -> N
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for name in ("other", "mixed", "mixed"):
-            behind.reasons.append((name, "Something was missing."))
+            deferred.reasons.append((name, "Something was missing."))
             jitted(X)
     assert [str(w.message).split()[0] for w in seen] == ["other", "mixed"]
 

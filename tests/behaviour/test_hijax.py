@@ -1,4 +1,4 @@
-"""Values of types of the user's (`jax.experimental.hijax`), with a shape and without one."""
+"""Values of user-defined types (`jax.experimental.hijax`), with and without a shape."""
 
 from __future__ import annotations
 

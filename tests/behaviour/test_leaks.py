@@ -1,4 +1,4 @@
-"""What is no longer used is released: functions, programs, constants; calls leave nothing."""
+"""What is no longer used is released: functions, programs, constants. Calls leak nothing."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def test_it_goes_at_once_as_under_jax_jit(name: str, jit: Jit) -> None:
         jax.block_until_ready(USES[name](jitted))
         return [weakref.ref(one) for one in (captured, fun, jitted)]
 
-    def kept(jit: Jit) -> list[bool]:
+    def alive(jit: Jit) -> list[bool]:
         return [one() is not None for one in left(jit)]
 
     left(jit)
     gc.collect()
     gc.disable()
     try:
-        ours, theirs = kept(jit), kept(jax.jit)
+        ours, theirs = alive(jit), alive(jax.jit)
     finally:
         gc.enable()
     assert ours == theirs == [False] * 3
@@ -116,7 +116,7 @@ def test_marked_functions_live_as_long_as_the_users(marked: Jit) -> None:
     assert len(variants._shared) == before
 
 
-def test_events_of_the_pass_are_kept_by_listeners_only() -> None:
+def test_only_listeners_hold_events_of_the_pass() -> None:
     class Result:
         pass
 

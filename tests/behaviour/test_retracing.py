@@ -191,9 +191,9 @@ def test_misses_are_explained_as_by_jax_jit(jit: Jit, caplog: pytest.LogCaptureF
 
 
 def test_ops_come_from_the_lines_of_the_user(jit: Jit) -> None:
-    def places(jit: Jit) -> set[str]:
+    def files(jit: Jit) -> set[str]:
         lowered = jit(lambda x: x * 2 + 1).lower(X)
         return set(re.findall(r'"(/[^":]+)":', lowered.as_text(debug_info=True)))
 
-    assert __file__ in places(jax.jit)
-    assert places(jit) == places(jax.jit)
+    assert __file__ in files(jax.jit)
+    assert files(jit) == files(jax.jit)

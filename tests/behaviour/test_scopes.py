@@ -62,7 +62,7 @@ def test_marks_are_in_no_name_of_an_op() -> None:
 def test_marks_are_in_nothing_that_users_read(
     marked: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def told(jit: Any) -> list[str]:
+    def messages(jit: Any) -> list[str]:
         def fun(x: jax.Array) -> jax.Array:
             return mixed(x) * 2.0
 
@@ -78,7 +78,7 @@ def test_marks_are_in_nothing_that_users_read(
         assert names == [["jit_fun"]] * 3
         return [re.sub(r"[\d.e-]+ sec", "", text) for text in log]
 
-    assert told(marked) == told(jax.jit)
+    assert messages(marked) == messages(jax.jit)
 
 
 def test_scopes_of_a_gradient_and_of_a_loop() -> None:

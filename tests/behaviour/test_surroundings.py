@@ -1,4 +1,5 @@
-"""Odd surroundings: what works there under jax.jit works under fs.jit, and leaves nothing."""
+"""Unusual environments: what works there under jax.jit works under fs.jit, and leaves nothing
+over."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fusionstitch.runtime import workplace
+from fusionstitch.runtime import temporary
 from tests.behaviour.surroundings import STATEFUL
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 def process(
     host_compiler: str, tmp_path: Path
 ) -> Callable[..., tuple[list[Any], subprocess.CompletedProcess[str]]]:
-    """Runs a part of `surroundings`; gives the lines it wrote, and how it ended."""
+    """Runs a part of `surroundings`; returns the lines it wrote, and how it ended."""
 
     def start(
         what: str, shell: str = "", **environment: str
@@ -100,7 +101,7 @@ def test_a_killed_process_leaves_no_compiler_and_the_next_one_no_folder(
                 break
             time.sleep(0.05)
         assert not alive(int(pid))
-    [left] = (tmp_path / "temporary").glob(f"{workplace.PREFIX}*")
+    [left] = (tmp_path / "temporary").glob(f"{temporary.PREFIX}*")
     lines, ended = process("following")
     assert (lines[-2:], ended.stderr) == (right("following"), "")
     assert not left.exists()

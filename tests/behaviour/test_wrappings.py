@@ -1,4 +1,4 @@
-"""Every function in every wrapping, in every order: what runs is what runs under jax.jit."""
+"""Every function in every wrapping, in every order: the same program runs as under jax.jit."""
 
 from __future__ import annotations
 

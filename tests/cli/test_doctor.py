@@ -1,4 +1,5 @@
-"""`fusionstitch doctor`: what is missing is named, the rest is told, the exit code says so."""
+"""`fusionstitch doctor`: missing parts are named, the rest is reported, and the exit code shows
+it."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def test_the_json_says_what_the_text_does(
 
 
 @pytest.mark.parametrize("module", ["networkx", "google.protobuf", "jax"])
-def test_a_missing_module_is_named_and_the_rest_told(module: str) -> None:
+def test_a_missing_module_is_named_and_the_rest_is_reported(module: str) -> None:
     command = [sys.executable, "-c", WITHOUT, module]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "")

@@ -1,4 +1,4 @@
-"""What `fusionstitch emit` writes is what a user's compiler takes, as it is and beside his own."""
+"""Users' compilers accept what `fusionstitch emit` writes, unchanged and beside their own code."""
 
 from __future__ import annotations
 

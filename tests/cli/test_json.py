@@ -1,4 +1,4 @@
-"""What the texts of `report` and `explain` say is in the JSON too."""
+"""Everything in the texts of `report` and `explain` is also in the JSON."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_report_s(
 
 def test_the_plan_s(target: str, capsys: pytest.CaptureFixture[str], host_compiler: str) -> None:
     data = json.loads(printed(capsys, "report", target, "--json", "-"))
-    text = printed(capsys, "explain", target)
+    text = printed(capsys, "explain", target, "--rejected")
     assert data["patterns"]
     for one in data["patterns"]:
         assert f"pattern {one['id']}: {one['kernel']} ({one['kind']}, {one['scope']} scope" in text

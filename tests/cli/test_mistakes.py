@@ -70,7 +70,7 @@ MISTAKES: dict[str, tuple[list[str], dict[str, str], str]] = {
     ),
     "a number that makes no sense": (
         *(["tune", "P:target", "--budget", "-5"], {}),
-        r"-5 is no time to work in",
+        r"-5 is not a positive number of seconds",
     ),
     "a wrong device": (["explain", "P:target", "--device", "h900"], {}, r"Choose one of: .*h200"),
     "a profile that is none": (

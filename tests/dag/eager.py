@@ -1,4 +1,4 @@
-"""The emulator with functions of JAX as on a GPU: called at once, with arrays that JAX has."""
+"""The emulator with JAX functions as on a GPU: called immediately, with JAX arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GrCUDA's rules as the paper has them: dependency sets of a frontier, and streams."""
+"""GrCUDA's rules as in the paper: dependency sets of a frontier, and streams."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_parts_are_those_of_numpy(key: Any) -> None:
     assert np.array_equal(np.asarray(x), host)
 
 
-def test_places_that_are_none_raise_as_in_numpy() -> None:
+def test_invalid_indices_raise_as_in_numpy() -> None:
     d = scheduler()
     x = d.array(np.arange(6.0).reshape(2, 3))
     add = d.library(lambda a: np.add(a, 1, out=a), "pointer", name="add")
@@ -108,7 +108,7 @@ def test_what_is_not_named_any_more_is_given_back_after_its_last_reader(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("streams", "reads"), [("always-new", False), ("reuse", True)])
-def test_a_hundred_thousand_launches_leave_nothing_behind(streams: Any, reads: bool) -> None:
+def test_a_hundred_thousand_launches_leak_nothing(streams: Any, reads: bool) -> None:
     runner = Runner(streams=streams, remembered=64)
     d, steps = runner.d, ["a b", "b? c", "b? d", "c? d? a"]
     calls = []

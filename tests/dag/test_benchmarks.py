@@ -86,7 +86,7 @@ def test_a_row_that_failed_is_said() -> None:
     assert text == "failed: six vec 3 4: no"
 
 
-def test_a_long_program_leaves_nothing_behind(host_compiler: str) -> None:
+def test_a_long_program_leaks_nothing(host_compiler: str) -> None:
     for row in growth.rows("emulate", 20.0):
         assert row["launches"] == 2000
         assert row["after"]["streams"] <= row["before"]["streams"] + 2

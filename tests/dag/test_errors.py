@@ -1,4 +1,4 @@
-"""What is refused, and what fails on the device: each says which kernel and which line."""
+"""What is rejected, and what fails on the device: each error names the kernel and the line."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def test_a_library_that_raises_is_named() -> None:
         ("4 4", LaunchError, "was given a int"),
         ("other 4", ArrayError, "of another scheduler"),
         ("double 4", LaunchError, "elements of float64"),
-        ("x x", LaunchError, "is sint32, and .* is none"),
+        ("x x", LaunchError, "is sint32, and .* does not fit"),
         ("x 1.5", LaunchError, "the value would change"),
-        ("x 2**40", LaunchError, "is none"),
+        ("x 2**40", LaunchError, "does not fit"),
     ],
 )
 def test_arguments_that_do_not_fit(arguments: str, error: type[Exception], why: str) -> None:
@@ -106,7 +106,7 @@ def test_arguments_that_do_not_fit(arguments: str, error: type[Exception], why: 
 
 @pytest.mark.parametrize("sizes", [(0, 1), (1, (1, 2, 3, 4)), ((1, 0), 1), (1.5, 1), (1, ())])
 def test_sizes_that_are_none(sizes: Any) -> None:
-    with pytest.raises(LaunchError, match="is no size of a"):
+    with pytest.raises(LaunchError, match="is not a valid size of a"):
         kernel(scheduler())(*sizes)
 
 

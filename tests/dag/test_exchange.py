@@ -1,4 +1,4 @@
-"""Arrays of others and functions of JAX."""
+"""Arrays of other libraries, and JAX functions."""
 
 from __future__ import annotations
 

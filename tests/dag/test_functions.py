@@ -1,4 +1,4 @@
-"""Functions of JAX: what JAX has stays with it until somebody else needs or writes it."""
+"""JAX functions: arrays stay with JAX until someone else needs or writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs give bit for bit what they give serially, under all policies and orders."""
+"""Random programs give bit-identical results to serial runs, under all policies and orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded sequences do what their kernels do one by one."""
+"""Recorded sequences have the same effect as launching their kernels one by one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_function_runs_once_for_each_combination_of_arguments(host_compiler:
     assert (x[0], y[0]) == (9 * (9 * (9 * 4 + 4) + 8) + 4, 4)
 
 
-def test_memory_of_a_recording_is_kept(host_compiler: str) -> None:
+def test_memory_of_a_recording_is_not_freed(host_compiler: str) -> None:
     d = scheduler()
     update = d.kernel(CODE, "update", SIGNATURES["update"])
     into = d.kernel(CODE, "into", SIGNATURES["into"])

@@ -32,12 +32,12 @@ def test_what_is_printed_is_read_again() -> None:
     ("signature", "why"),
     [
         ("pointer float,, sint32", "Parameter 1 .* it is empty"),
-        ("pointer flaot", "'flaot' is no type"),
-        ("int", "'int' is no type"),
+        ("pointer flaot", "'flaot' is not a type"),
+        ("int", "'int' is not a type"),
         ("const float", "'const' is for arrays"),
-        ("constant pointer", "'constant' is no direction"),
-        ("const inout pointer", "'const inout' is no direction"),
-        ("pointer float double", "'float double' is no type"),
+        ("constant pointer", "'constant' is not a direction"),
+        ("const inout pointer", "'const inout' is not a direction"),
+        ("pointer float double", "'float double' is not a type"),
         ("float*", "no.*list of words"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What streams and events are used for: as few as the DAG needs, and copies before all waiting."""
+"""How streams and events are used: as few as the DAG needs, and copies before any waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays, arguments and moments that are unusual."""
+"""Unusual arrays, arguments and moments."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_arrays_without_elements_or_dimensions(shape: tuple[int, ...], host_comp
 
 @pytest.mark.parametrize("shape", [-1, (2, -1)])
 def test_shapes_that_are_none(shape: Any) -> None:
-    with pytest.raises(ArrayError, match="is no shape"):
+    with pytest.raises(ArrayError, match="is not a shape"):
         scheduler().array(shape)
 
 
 @pytest.mark.parametrize("value", ["text", ["a", "b"], [object()], np.array(["2020-01-01"], "M8")])
 def test_values_that_are_no_numbers(value: Any) -> None:
-    with pytest.raises(ArrayError, match="of numbers"):
+    with pytest.raises(ArrayError, match="must be numbers"):
         scheduler().array(value)
 
 
@@ -141,9 +141,9 @@ def test_numbers_that_fit(kind: str, value: Any, wanted: float) -> None:
 def test_numbers_that_do_not_fit(kind: str, value: Any) -> None:
     d = scheduler()
     call = d.library(lambda *_: None, f"pointer, {kind}")
-    with pytest.raises(LaunchError, match="is none"):
+    with pytest.raises(LaunchError, match="does not fit"):
         call(d.array(1), value)
-    with pytest.raises(LaunchError, match="is none"):  # of the array, which is no number
+    with pytest.raises(LaunchError, match="does not fit"):  # the array itself, not its element
         call(d.array(1), d.array(1))
 
 

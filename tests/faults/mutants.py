@@ -88,9 +88,9 @@ def of_text(text: str, seed: str) -> str:
             case 2:
                 lines[at], lines[other] = lines[other], lines[at]
             case _ if words := lines[at].split(" "):
-                place = draw.randrange(len(words))
-                cut = draw.randrange(len(words[place]) + 1)
-                words[place] = words[place][:cut] + draw.choice(_WORDS)
+                index = draw.randrange(len(words))
+                cut = draw.randrange(len(words[index]) + 1)
+                words[index] = words[index][:cut] + draw.choice(_WORDS)
                 lines[at] = " ".join(words)
     return "\n".join(lines)
 

@@ -22,13 +22,13 @@ import jax
 from fusionstitch.compiler import builders
 from fusionstitch.errors import ImportModuleError, StitchError
 from fusionstitch.runtime import emulator
-from tests.faults.place import Place, full, sqlite_error, widen
+from tests.faults.sandbox import Sandbox, full, sqlite_error, widen
 
 
 @dataclass(frozen=True)
 class Fault:
     name: str
-    inject: Callable[[Place], Any]
+    inject: Callable[[Sandbox], Any]
     heard: int = 1
     left: bool = False
     start: str = "filled"
@@ -37,7 +37,7 @@ class Fault:
 TABLE: dict[str, list[Fault]] = {}
 
 
-def _faults(area: str, faults: list[tuple[str, Callable[[Place], Any]]], **facts: Any) -> None:
+def _faults(area: str, faults: list[tuple[str, Callable[[Sandbox], Any]]], **facts: Any) -> None:
     TABLE.setdefault(area, []).extend(Fault(name, inject, **facts) for name, inject in faults)
 
 
@@ -103,10 +103,10 @@ _faults(
 # ---- the emulator -------------------------------------------------------------------------------
 
 
-def _unloaded(place: Place) -> None:
-    place.patch.setattr(emulator, "_loaded", [])
-    place.patch.setattr(emulator, "_failed", [])
-    place.returns("fusionstitch.runtime.prebuilt.image", None)  # else nothing is built
+def _unloaded(sandbox: Sandbox) -> None:
+    sandbox.patch.setattr(emulator, "_loaded", [])
+    sandbox.patch.setattr(emulator, "_failed", [])
+    sandbox.returns("fusionstitch.runtime.prebuilt.image", None)  # else nothing is built
 
 
 _faults(
@@ -134,10 +134,10 @@ _faults(
 # ---- the cache's folder -------------------------------------------------------------------------
 
 
-def _file_for_folder(place: Place, where: str) -> None:
-    path = place.folder / where if where else place.folder
+def _file_for_folder(sandbox: Sandbox, where: str) -> None:
+    path = sandbox.folder / where if where else sandbox.folder
     if path.exists():
-        path.rename(place.tmp / "aside")
+        path.rename(sandbox.tmp / "aside")
     path.write_text("")
 
 
@@ -146,21 +146,21 @@ def _link_for(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-def _in_an_open_folder(place: Place) -> None:
-    place.patch.setenv("FUSIONSTITCH_CACHE_DIR", str(place.shared() / "cache"))
+def _in_an_open_folder(sandbox: Sandbox) -> None:
+    sandbox.patch.setenv("FUSIONSTITCH_CACHE_DIR", str(sandbox.shared() / "cache"))
 
 
-def _through_a_link_of_others(place: Place) -> None:
-    link = place.shared() / "link"
-    link.symlink_to(place.folder)
-    place.patch.setenv("FUSIONSTITCH_CACHE_DIR", str(link))
+def _through_a_link_of_others(sandbox: Sandbox) -> None:
+    link = sandbox.shared() / "link"
+    link.symlink_to(sandbox.folder)
+    sandbox.patch.setenv("FUSIONSTITCH_CACHE_DIR", str(link))
 
 
-def _homeless(place: Place) -> None:
+def _homeless(sandbox: Sandbox) -> None:
     for name in ("FUSIONSTITCH_CACHE_DIR", "XDG_CACHE_HOME"):
-        place.patch.delenv(name, raising=False)
-    place.patch.setattr("tempfile.tempdir", str(place.tmp))
-    place.raises("fusionstitch.runtime.cache.Path.home", RuntimeError("no home"))
+        sandbox.patch.delenv(name, raising=False)
+    sandbox.patch.setattr("tempfile.tempdir", str(sandbox.tmp))
+    sandbox.raises("fusionstitch.runtime.cache.Path.home", RuntimeError("no home"))
 
 
 _faults(
@@ -215,22 +215,22 @@ _faults(
 # ---- the cache's files --------------------------------------------------------------------------
 
 
-def _swap(place: Place) -> None:
-    first, *others = place.entries()
+def _swap(sandbox: Sandbox) -> None:
+    first, *others = sandbox.entries()
     for path in others:
         path.write_bytes(first.read_bytes())
 
 
-def _flip(position: float) -> Callable[[Place], None]:
+def _flip(position: float) -> Callable[[Sandbox], None]:
     def flip(path: Path) -> None:
         data = bytearray(path.read_bytes())
         data[int(position * (len(data) - 1))] ^= 0x10
         path.write_bytes(data)
 
-    return lambda place: place.each_entry(flip)
+    return lambda sandbox: sandbox.each_entry(flip)
 
 
-def _cut(size: int) -> Callable[[Place], None]:
+def _cut(size: int) -> Callable[[Sandbox], None]:
     return lambda p: p.each_entry(
         lambda e: os.truncate(e, max(0, size + (size < 0) * e.stat().st_size))
     )
@@ -239,7 +239,7 @@ def _cut(size: int) -> Callable[[Place], None]:
 _READ = "fusionstitch.runtime.trust.read"
 
 
-def _replaced(make: Callable[[Path], object]) -> Callable[[Place], None]:
+def _replaced(make: Callable[[Path], object]) -> Callable[[Sandbox], None]:
     return lambda p: p.each_entry(lambda e: (e.unlink(), make(e)))
 
 
@@ -248,7 +248,7 @@ _faults(
     [
         *((f"cut to {size} bytes", _cut(size)) for size in (0, 7, 32, 33, 4096)),
         ("short of a byte", _cut(-1)),
-        *((f"a bit flipped at {place}", _flip(place)) for place in (0.0, 0.001, 0.5, 1.0)),
+        *((f"a bit flipped at {sandbox}", _flip(sandbox)) for sandbox in (0.0, 0.001, 0.5, 1.0)),
         ("longer than it was", lambda p: p.each_entry(
             lambda e: e.write_bytes(e.read_bytes() + b"more")
         )),
@@ -336,9 +336,9 @@ _faults(
 )  # fmt: skip
 
 
-def _overwrite(path: Path, place: int, data: bytes) -> None:
+def _overwrite(path: Path, sandbox: int, data: bytes) -> None:
     with path.open("r+b") as file:
-        file.seek(place)
+        file.seek(sandbox)
         file.write(data)
 
 
@@ -399,7 +399,7 @@ _faults(
 # ---- tuned results that are shipped -------------------------------------------------------------
 
 
-def _shipped(text: bytes | BaseException) -> Callable[[Place], None]:
+def _shipped(text: bytes | BaseException) -> Callable[[Sandbox], None]:
     class File:
         def __truediv__(self, _: str) -> File:
             return self
@@ -412,11 +412,11 @@ def _shipped(text: bytes | BaseException) -> Callable[[Place], None]:
                 raise text
             return text.decode(encoding)
 
-    def inject(place: Place) -> None:
+    def inject(sandbox: Sandbox) -> None:
         from fusionstitch.tuning import tuned
 
-        place.patch.setattr(tuned, "_shipped", tuned._shipped.__wrapped__)
-        place.returns("fusionstitch.tuning.tuned.resources.files", File())
+        sandbox.patch.setattr(tuned, "_shipped", tuned._shipped.__wrapped__)
+        sandbox.returns("fusionstitch.tuning.tuned.resources.files", File())
 
     return inject
 
@@ -589,10 +589,10 @@ _faults(
 # ---- kernels that do not run --------------------------------------------------------------------
 
 
-def _built_as(**changes: Any) -> Callable[[Place], None]:
+def _built_as(**changes: Any) -> Callable[[Sandbox], None]:
     """Kernels are built, but what is launched is another one."""
 
-    def inject(place: Place) -> None:
+    def inject(sandbox: Sandbox) -> None:
         plain = builders.emulated()
 
         def build(kernels: Any) -> list[Any]:
@@ -601,16 +601,16 @@ def _built_as(**changes: Any) -> Callable[[Place], None]:
                 for one in plain(kernels)
             ]
 
-        place.returns("fusionstitch.compiler.builders.emulated", build)
+        sandbox.returns("fusionstitch.compiler.builders.emulated", build)
 
     return inject
 
 
-def _failing(text: str, compiled: bool = True) -> Callable[[Place], None]:
+def _failing(text: str, compiled: bool = True) -> Callable[[Sandbox], None]:
     """The program fails when it runs, as a GPU's would; or, not `compiled`, XLA refuses it."""
     from fusionstitch.execution.recovery import Recovery
 
-    def inject(place: Place) -> None:
+    def inject(sandbox: Sandbox) -> None:
         call = Recovery.call
 
         def failing(self: Recovery, jitted: Any, args: Any, kwargs: Any) -> Any:
@@ -621,7 +621,7 @@ def _failing(text: str, compiled: bool = True) -> Callable[[Place], None]:
             run.lower = jitted.lower if compiled else run  # type: ignore[attr-defined]
             return call(self, run, args, kwargs)
 
-        place.patch.setattr(Recovery, "call", failing)
+        sandbox.patch.setattr(Recovery, "call", failing)
 
     return inject
 

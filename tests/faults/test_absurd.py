@@ -1,4 +1,4 @@
-"""Modules that ask for too much, or for what is not there: refused after little work, in little
+"""Modules that ask for too much, or for something missing: rejected after little work, in little
 memory."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fusionstitch.hlo.load import load
 from fusionstitch.options import Options
 from fusionstitch.runtime import guarded
 from tests.faults import mutants
-from tests.faults.place import HANG, HangError, each_call, few_calls, memory_limit, no_hang
+from tests.faults.sandbox import HANG, HangError, each_call, few_calls, memory_limit, no_hang
 
 #: Calls of functions.
 CALLS = 2_000_000
@@ -38,14 +38,14 @@ def module(*computations: list[dict[str, Any]], entry: int | None = None) -> Any
     found = schema.HloModule(name="absurd")
     for number, instructions in enumerate(computations, 1):
         computation = found.computations.add(name=f"c{number}", id=number)
-        for place, facts in enumerate(instructions, 1):
+        for sandbox, facts in enumerate(instructions, 1):
             facts = dict(facts)
             dims, kind = facts.pop("dims", (4,)), facts.pop("kind", F32)
             operands = [number * 1000 + o for o in facts.pop("operands", ())]
             calls = facts.pop("calls", ())
             computation.instructions.add(
-                name=f"i{number}.{place}",
-                id=number * 1000 + place,
+                name=f"i{number}.{sandbox}",
+                id=number * 1000 + sandbox,
                 shape=schema.Shape(element_type=kind, dimensions=dims),
                 operand_ids=operands,
                 called_computation_ids=calls,
@@ -67,7 +67,7 @@ def chain(length: int, calls: int, opcode: str = "call") -> Any:
     """Computations that each call the one before, several times."""
     first = [X, {"opcode": "negate", "operands": (1,)}]
     rest = [
-        [X, *(call(number, opcode=opcode, operands=(place,)) for place in range(1, calls + 1))]
+        [X, *(call(number, opcode=opcode, operands=(sandbox,)) for sandbox in range(1, calls + 1))]
         for number in range(1, length)
     ]
     return module(first, *rest)
@@ -77,7 +77,13 @@ def loops(length: int, each: int) -> Any:
     """Bodies that hold several loops over the body before: exponential if they are walked."""
     test = [{**X, "dims": (4,)}, {"opcode": "no-such-op", "dims": (), "kind": 1}]
     bodies = [
-        [X, *(call(number, 1, opcode="while", operands=(place,)) for place in range(1, each + 1))]
+        [
+            X,
+            *(
+                call(number, 1, opcode="while", operands=(sandbox,))
+                for sandbox in range(1, each + 1)
+            ),
+        ]
         for number in range(2, length)
     ]
     return module(test, [X, {"opcode": "negate", "operands": (1,)}], *bodies)

@@ -1,4 +1,4 @@
-"""Processes that fill one cache at once, and are killed while they do."""
+"""Processes that fill one cache at the same time, and are killed while they do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from fusionstitch.runtime.cache import Database, Store
 from tests.faults.filler import KEYS, payload
-from tests.faults.place import no_hang
+from tests.faults.sandbox import no_hang
 
 pytestmark = pytest.mark.slow
 

@@ -40,7 +40,7 @@ def test_every_class_is_under_one_import_and_says_what_it_is() -> None:
         assert one.__doc__
 
 
-def test_causes_and_cures_are_told() -> None:
+def test_every_row_has_a_cause_and_a_cure() -> None:
     for name, cause, cure in ROWS:
         assert len(cause) > 20, name
         assert len(cure) > 10, name

@@ -1,4 +1,4 @@
-"""Faults of every kind are survived: the right result, one warning, a sound cache, no hang."""
+"""Faults of every kind are survived: the right result, one warning, an intact cache, no hang."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.runtime import toolchain
 from fusionstitch.runtime.cache import Database, Store
-from tests.faults.place import Place, no_hang
+from tests.faults.sandbox import Sandbox, no_hang
 from tests.faults.table import TABLE, Fault
 
 FAULTS = {f"{area}: {fault.name}": fault for area, faults in TABLE.items() for fault in faults}
@@ -51,10 +51,10 @@ def filled(host_compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("filled") / "cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FUSIONSTITCH_CACHE_DIR", str(folder))
-        place = Place(patch, folder, folder.parent)
-        place.forget()
+        sandbox = Sandbox(patch, folder, folder.parent)
+        sandbox.forget()
         stitched()(X)
-        place.forget()
+        sandbox.forget()
     return folder
 
 
@@ -64,8 +64,8 @@ def compiled_once(source: str, *rest: Any) -> bytes:
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, filled: Path) -> Iterator[Place]:
-    found = Place(monkeypatch, tmp_path / "cache", tmp_path)
+def sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, filled: Path) -> Iterator[Sandbox]:
+    found = Sandbox(monkeypatch, tmp_path / "cache", tmp_path)
     monkeypatch.setenv("FUSIONSTITCH_CACHE_DIR", str(found.folder))
     found.forget()
     with found.after:
@@ -87,15 +87,15 @@ def test_there_are_enough_faults() -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_fault(name: str, place: Place, filled: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_fault(name: str, sandbox: Sandbox, filled: Path, caplog: pytest.LogCaptureFixture) -> None:
     fault: Fault = FAULTS[name]
     if fault.start == "filled":
-        shutil.copytree(filled, place.folder, copy_function=shutil.copy)
-        place.folder.chmod(0o700)
+        shutil.copytree(filled, sandbox.folder, copy_function=shutil.copy)
+        sandbox.folder.chmod(0o700)
     else:
-        place.folder.mkdir(mode=0o700)
-    with place.patch.context() as patch, no_hang():
-        faulty = Place(patch, place.folder, place.tmp, place.after)
+        sandbox.folder.mkdir(mode=0o700)
+    with sandbox.patch.context() as patch, no_hang():
+        faulty = Sandbox(patch, sandbox.folder, sandbox.tmp, sandbox.after)
         compiler = os.environ.get("CXX")
         fault.inject(faulty)
         if os.environ.get("CXX") == compiler:  # the same one: a build of its is as good as another
@@ -112,17 +112,17 @@ def test_fault(name: str, place: Place, filled: Path, caplog: pytest.LogCaptureF
                 stitched(fallback="error")(X)
         else:
             assert np.array_equal(np.asarray(stitched(fallback="error")(X)), results[0])
-    place.after.close()
-    assert_sound(place, filled)
+    sandbox.after.close()
+    assert_sound(sandbox, filled)
 
 
-def assert_sound(place: Place, filled: Path) -> None:
+def assert_sound(sandbox: Sandbox, filled: Path) -> None:
     """Without the fault the same cache serves the program again, without a word."""
-    place.forget()
-    mend(place)
-    shutil.copytree(filled, place.folder, dirs_exist_ok=True)  # spares compiling
+    sandbox.forget()
+    mend(sandbox)
+    shutil.copytree(filled, sandbox.folder, dirs_exist_ok=True)  # spares compiling
     with no_hang():
-        store, database = Store(place.folder), Database(place.folder)
+        store, database = Store(sandbox.folder), Database(sandbox.folder)
         assert store.persistent
         assert store.corrupt() == []
         database.put_timing("p", "h200", 1.5, {})
@@ -136,18 +136,18 @@ def assert_sound(place: Place, filled: Path) -> None:
         assert len(compiled.kernels) == 1
 
 
-def mend(place: Place) -> None:
+def mend(sandbox: Sandbox) -> None:
     """Puts right what no program can: other users' files, and what stands in the place of ours."""
-    if place.folder.is_symlink() or not place.folder.is_dir():
-        place.folder.unlink(missing_ok=True)
-        place.folder.mkdir(mode=0o700)
-    for path in sorted(place.folder.rglob("*"), reverse=True):
+    if sandbox.folder.is_symlink() or not sandbox.folder.is_dir():
+        sandbox.folder.unlink(missing_ok=True)
+        sandbox.folder.mkdir(mode=0o700)
+    for path in sorted(sandbox.folder.rglob("*"), reverse=True):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             path.unlink()
         elif path.is_dir() and path.name != "objects" and len(path.name) != 2:
             path.rmdir()
         elif path.is_file() and path.name == "objects":
             path.unlink()
-    for path in (place.folder, *place.folder.rglob("*")):
+    for path in (sandbox.folder, *sandbox.folder.rglob("*")):
         os.chown(path, os.getuid(), os.getgid())
         path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o022)

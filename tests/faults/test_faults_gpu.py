@@ -1,4 +1,4 @@
-"""Faults on a GPU: code that does not load, launches that are refused, memory that is not there."""
+"""Faults on a GPU: code that does not load, rejected launches, missing memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of execution inside XLA, without a GPU: the pass is called by hand, XLA is the CPU's."""
+"""Faults of execution inside XLA, without a GPU: the test calls the pass, and XLA is the CPU's."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.compiler import builders
 from fusionstitch.errors import FusionStitchWarning, OptionError, StitchError, ToolchainError
-from fusionstitch.execution import behind, recall
 from fusionstitch.execution import cuda as execution_cuda
+from fusionstitch.execution import deferred, recall
 from fusionstitch.hlo.verdict import allow, forbid
 from fusionstitch.runtime import cuda, nvrtc, xla_pass
 from fusionstitch.runtime.cache import Store
-from tests.faults.place import Place, no_hang
+from tests.faults.sandbox import Sandbox, no_hang
 
 X = np.random.default_rng(0).standard_normal((256, 384), np.float32)
 REGISTER = cuda.register_launcher
@@ -39,18 +39,18 @@ EXPECTED = np.asarray(jax.jit(mixed)(X))
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
+def sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Sandbox]:
     store = Store(tmp_path / "cache")
     monkeypatch.setenv("FUSIONSTITCH_SCORER", "model")  # no GPU here can be asked
     monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
     monkeypatch.setattr(builders, "store", lambda: store)
     monkeypatch.setattr(cuda, "register_launcher", lambda store: allow())
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
-    behind.reasons.clear()
-    behind.errors.clear()
-    yield Place(monkeypatch, tmp_path / "cache", tmp_path)
-    behind.reasons.clear()
-    behind.errors.clear()
+    deferred.reasons.clear()
+    deferred.errors.clear()
+    yield Sandbox(monkeypatch, tmp_path / "cache", tmp_path)
+    deferred.reasons.clear()
+    deferred.errors.clear()
 
 
 def called(**options: Any) -> tuple[bytes | None, np.ndarray, Any]:
@@ -65,26 +65,26 @@ def called(**options: Any) -> tuple[bytes | None, np.ndarray, Any]:
     return stitched, np.asarray(jitted(X)), jitted
 
 
-def _compiled(**changes: Any) -> Callable[[Place], None]:
+def _compiled(**changes: Any) -> Callable[[Sandbox], None]:
     """NVRTC gives something else than it should."""
 
-    def inject(place: Place) -> None:
+    def inject(sandbox: Sandbox) -> None:
         plain = nvrtc.compile
-        place.patch.setattr(
+        sandbox.patch.setattr(
             nvrtc, "compile", lambda *args: dataclasses.replace(plain(*args), **changes)
         )
 
     return inject
 
 
-def _binding(**functions: Any) -> Callable[[Place], None]:
+def _binding(**functions: Any) -> Callable[[Sandbox], None]:
     """CuPy's NVRTC module, with functions that do not work."""
     plain = nvrtc._binding()
     broken = SimpleNamespace(
         **{name: getattr(plain, name) for name in dir(plain) if not name.startswith("__")}
         | functions
     )
-    return lambda place: place.patch.setattr(nvrtc, "_binding", lambda: broken)
+    return lambda sandbox: sandbox.patch.setattr(nvrtc, "_binding", lambda: broken)
 
 
 def _fails(error: BaseException) -> Callable[..., Any]:
@@ -94,38 +94,38 @@ def _fails(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-def _raises(target: str, error: BaseException) -> Callable[[Place], None]:
-    return lambda place: place.raises(f"fusionstitch.{target}", error)
+def _raises(target: str, error: BaseException) -> Callable[[Sandbox], None]:
+    return lambda sandbox: sandbox.raises(f"fusionstitch.{target}", error)
 
 
-def _returns(target: str, value: Any) -> Callable[[Place], None]:
-    return lambda place: place.returns(f"fusionstitch.{target}", value)
+def _returns(target: str, value: Any) -> Callable[[Sandbox], None]:
+    return lambda sandbox: sandbox.returns(f"fusionstitch.{target}", value)
 
 
-def _no_launcher(script: str) -> Callable[[Place], None]:
+def _no_launcher(script: str) -> Callable[[Sandbox], None]:
     """The launcher is to be built by a compiler that does not do it."""
 
-    def inject(place: Place) -> None:
-        place.patch.setattr(cuda, "register_launcher", REGISTER)
-        place.patch.setattr(cuda, "_registered", None)
-        place.returns("fusionstitch.runtime.prebuilt.image", None)
+    def inject(sandbox: Sandbox) -> None:
+        sandbox.patch.setattr(cuda, "register_launcher", REGISTER)
+        sandbox.patch.setattr(cuda, "_registered", None)
+        sandbox.returns("fusionstitch.runtime.prebuilt.image", None)
         plain = ctypes.CDLL
-        place.patch.setattr(
+        sandbox.patch.setattr(
             ctypes, "CDLL", lambda name: None if name == "libcuda.so.1" else plain(name)
         )
-        place.compiler(script)
+        sandbox.compiler(script)
 
     return inject
 
 
-def _no_thread(place: Place) -> None:
+def _no_thread(sandbox: Sandbox) -> None:
     """NVRTC is not loaded yet, and cannot be loaded ahead."""
-    place.patch.setattr(nvrtc, "_told", [])
-    place.raises("fusionstitch.runtime.nvrtc.prepare", RuntimeError("can't start new thread"))
+    sandbox.patch.setattr(nvrtc, "_found_version", [])
+    sandbox.raises("fusionstitch.runtime.nvrtc.prepare", RuntimeError("can't start new thread"))
 
 
 #: Faults that leave the program, or its only pattern, to XLA.
-LEFT: dict[str, Callable[[Place], Any]] = {
+LEFT: dict[str, Callable[[Sandbox], Any]] = {
     "NVRTC is missing": _returns("runtime.nvrtc._binding", None),
     "NVRTC refuses": _raises("runtime.nvrtc.compile", ToolchainError("NVRTC refused a kernel.")),
     "NVRTC raises": _raises("runtime.nvrtc.compile", RuntimeError("internal error")),
@@ -165,9 +165,9 @@ LEFT: dict[str, Callable[[Place], Any]] = {
     "tuned results raise": _raises("tuning.tuned.load", LookupError("no such table")),
 }
 #: Faults that cost nothing but what is remembered.
-STITCHED: dict[str, Callable[[Place], Any]] = {
-    "nothing is wrong": lambda place: None,
-    "the program cannot be kept": _raises("execution.recall.keep", OSError("disk full")),
+STITCHED: dict[str, Callable[[Sandbox], Any]] = {
+    "nothing is wrong": lambda sandbox: None,
+    "the program cannot be kept": _raises("execution.recall.remember", OSError("disk full")),
     "the kept program cannot be packed": _raises("execution.recall.zlib.compress", MemoryError()),
     "the store forgets": _returns("runtime.cache.Store.get", None),
     "the store holds another form": _returns("runtime.cache.Store.get", b'{"lag": 1}\nimage'),
@@ -180,9 +180,9 @@ STITCHED: dict[str, Callable[[Place], Any]] = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_fails_is_left_to_xla(name: str, place: Place, nvrtc: ModuleType) -> None:
-    with place.patch.context() as patch, no_hang():
-        LEFT[name](Place(patch, place.folder, place.tmp))
+def test_what_fails_is_left_to_xla(name: str, sandbox: Sandbox, nvrtc: ModuleType) -> None:
+    with sandbox.patch.context() as patch, no_hang():
+        LEFT[name](Sandbox(patch, sandbox.folder, sandbox.tmp))
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             stitched, result, jitted = called()
@@ -194,15 +194,15 @@ def test_what_fails_is_left_to_xla(name: str, place: Place, nvrtc: ModuleType) -
         assert "mixed runs as under jax.jit" in str(warning.message)
         with pytest.raises((StitchError, OptionError)):
             called(fallback="error")
-    behind.reasons.clear()
-    behind.errors.clear()
+    deferred.reasons.clear()
+    deferred.errors.clear()
     assert called(fallback="error")[0] is not None
 
 
 @pytest.mark.parametrize("name", STITCHED)
-def test_what_only_helps_may_fail(name: str, place: Place, nvrtc: ModuleType) -> None:
-    with place.patch.context() as patch, no_hang():
-        STITCHED[name](Place(patch, place.folder, place.tmp))
+def test_what_only_helps_may_fail(name: str, sandbox: Sandbox, nvrtc: ModuleType) -> None:
+    with sandbox.patch.context() as patch, no_hang():
+        STITCHED[name](Sandbox(patch, sandbox.folder, sandbox.tmp))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             stitched, result, _ = called(fallback="error")
@@ -229,7 +229,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_plan_that_is_lost_is_none(name: str, place: Place) -> None:
+def test_a_plan_that_is_lost_is_none(name: str, sandbox: Sandbox) -> None:
     store = builders.store()
     assert recall.find(TEXT, []) is None
     store.put(f"programs-{KEY}", b"program")

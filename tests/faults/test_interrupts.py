@@ -35,7 +35,7 @@ from fusionstitch.runtime.outcome import Failed
 from fusionstitch.runtime.signals import held
 from tests.behaviour.conftest import EMULATE
 from tests.behaviour.conftest import marked as marked
-from tests.faults.place import HANG, each_call
+from tests.faults.sandbox import HANG, each_call
 
 X = np.random.default_rng(0).standard_normal((16, 32), np.float32)
 PACKAGE = Path(fs.__file__).parent
@@ -305,7 +305,7 @@ def test_work_apart_gives_its_result_or_its_exception() -> None:
         apart.alone(fail)
 
 
-def test_work_apart_is_told_to_stop_and_stops() -> None:
+def test_work_apart_stops_when_asked_to() -> None:
     ended = threading.Event()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""What the CUDA launcher makes of a driver's errors, without a GPU."""
+"""How the CUDA launcher handles a driver's errors, without a GPU."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.load import load
 from fusionstitch.options import Options
 from tests.faults import mutants
-from tests.faults.place import memory_limit, no_hang
+from tests.faults.sandbox import memory_limit, no_hang
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""When a run or a compile that failed is repeated under jax.jit, and when it must not be."""
+"""When a failed run or compile is repeated under jax.jit, and when it must not be."""
 
 from __future__ import annotations
 

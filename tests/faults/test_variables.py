@@ -1,4 +1,4 @@
-"""Each environment variable refuses what it does not take, before anything is compiled."""
+"""Each environment variable rejects invalid values, before anything is compiled."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A clock for comparisons without a GPU: both sides run on the CPU, stitched kernels on the
-emulator, and have to agree; times are a rule's."""
+"""A clock for comparisons without a GPU. Both sides run on the CPU, stitched kernels on the
+emulator, and must agree; a rule provides the times."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def lowered(fun: Callable[..., Any], *args: Any) -> bytes:
 
 @dataclass
 class Both:
-    """Compares by running; `seen` are the sides of each turn. A rule that gives no times is a GPU
-    that is busy. With `won` XLA's side takes what it is modelled to, ours so much less."""
+    """Compares by running; `seen` has the sides of each call. A rule that returns no times
+    simulates a busy GPU. With `won`, XLA's side takes its modelled time, and ours this much
+    less."""
 
     rule: Rule | None = lambda number: (1.0, 9.0)
     runs: bool = True
@@ -104,7 +105,7 @@ def guarded(
     strong_doubts: Doubts | None = None,
     **options: Any,
 ) -> Stitched:
-    """`core.stitch` with a guard that doubts what it is told to."""
+    """`core.stitch` with a guard that has these doubts."""
     chosen = Options(**{"scorer": "model", "fallback": "error", **options})
 
     def judge(work: Workpiece, planners: Any) -> Evidence:

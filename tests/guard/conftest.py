@@ -1,4 +1,4 @@
-"""A database of its own for each test."""
+"""A separate database for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Plans follow what was measured: losers leave, winners stay, the unmeasured is not trusted."""
+"""Plans follow measurements: losers are dropped, winners stay, unmeasured doubts are not
+trusted."""
 
 from __future__ import annotations
 
@@ -97,7 +98,7 @@ def test_nothing_is_measured_without_doubt(database: Database) -> None:
     ]
 
 
-def test_what_cannot_be_measured_now_leaves_and_is_not_kept(database: Database) -> None:
+def test_what_cannot_be_measured_now_is_dropped_and_not_stored(database: Database) -> None:
     found = guarded(MIXED, Both(None), database)
     assert not chosen(found)
     assert findings.UNPROVEN in reasons(found)

@@ -1,4 +1,4 @@
-"""What is compared: both sides compute the same, whatever the program."""
+"""The two sides of a comparison compute the same, whatever the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What measuring needs besides a GPU."""
+"""The parts of measuring that need no GPU."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class _Recorded(gpu.GpuMeter):
         super().__init__(jax.devices()[0], H200)
 
 
-def test_what_the_profiler_saw_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_profiler_saw_is_attributed(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [gemms.Gemm("f32", 4, 4, 4), gemms.Gemm("f32", 4, 8, 4), gemms.Gemm("f32", 8, 8, 4)]
     mark = [(probes.empty(1).name, 0.1)]
     one = [("dot", 2.0), ("join", 1.0)] * (xla_programs.RUNS - 1) + [("dot", 50.0), ("join", 1.0)]

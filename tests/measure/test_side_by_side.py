@@ -1,5 +1,5 @@
-"""Programs timed side by side: what is run, in which order, on which operands. The clock is one of
-ours here, which shows a microsecond more each time it is read."""
+"""Programs timed side by side: what runs, in which order, on which operands. The tests use their
+own clock, which advances by a microsecond with each reading."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ def test_a_copy_takes_what_passes_beyond_the_clock_s_own(
 
 def test_every_copy_stands_between_two_readings(ticking: Any) -> None:
     with jax.enable_x64(True):
-        places = side_by_side._Places(PROGRAMS)
+        sets = side_by_side._ParameterSets(PROGRAMS)
         clocks = side_by_side.Clocks(H200)
-        arrays = [jax.ShapeDtypeStruct(o.shape.dims, jnp.float32) for o in places.operands]
+        arrays = [jax.ShapeDtypeStruct(o.shape.dims, jnp.float32) for o in sets.operands]
         lowered = jax.jit(
-            lambda start, *xs: side_by_side._all(PROGRAMS, places, clocks, start, *xs)
+            lambda start, *xs: side_by_side._all(PROGRAMS, sets, clocks, start, *xs)
         ).lower(np.uint64(0), *arrays)
         [shown] = jax.tree.leaves(lowered.out_info)
     assert shown.shape == (1 + CLOCKS + 3 + 4,)
     assert lowered.as_text().count("optimization_barrier") == 3 + 4
 
 
-def test_few_kernels_read_the_clock_behind_any_number_of_arrays(
+def test_few_kernels_read_the_clock_after_any_number_of_arrays(
     nvrtc: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[str] = []
@@ -109,13 +109,13 @@ def test_copies_are_traced_once(ticking: Any, monkeypatch: pytest.MonkeyPatch) -
     assert sorted(traced) == ["clock"] * 3 + ["tried"] * 2
 
 
-def test_sets_are_taken_in_turns_and_equal_shapes_shared() -> None:
+def test_sets_rotate_and_equal_shapes_are_shared() -> None:
     one, other = PROGRAMS
-    places = side_by_side._Places(PROGRAMS)
+    sets = side_by_side._ParameterSets(PROGRAMS)
     # two of X in each of two sets, one of Y in each
-    assert [o.shape.dims for o in places.operands] == [(8, 6)] * 4 + [(6,)] * 2
-    assert [list(places.of(one, copy)) for copy in range(2)] == [[0, 4], [0, 4]]
-    assert [list(places.of(other, copy)) for copy in range(3)] == [
+    assert [o.shape.dims for o in sets.operands] == [(8, 6)] * 4 + [(6,)] * 2
+    assert [list(sets.of(one, copy)) for copy in range(2)] == [[0, 4], [0, 4]]
+    assert [list(sets.of(other, copy)) for copy in range(3)] == [
         [0, 2, 4],
         [1, 3, 5],
         [0, 2, 4],
@@ -160,9 +160,9 @@ def test_memory_is_that_of_all_operands_and_of_the_largest_results() -> None:
 
 def test_only_what_is_cold_comes_in_sets() -> None:
     one = Program("tried", PROGRAMS[1].module, 3, 2, frozenset({1}))
-    places = side_by_side._Places([one])
-    assert [o.shape.dims for o in places.operands] == [(8, 6)] * 3 + [(6,)]
-    assert [list(places.of(one, copy)) for copy in range(3)] == [[0, 1, 3], [0, 2, 3], [0, 1, 3]]
+    sets = side_by_side._ParameterSets([one])
+    assert [o.shape.dims for o in sets.operands] == [(8, 6)] * 3 + [(6,)]
+    assert [list(sets.of(one, copy)) for copy in range(3)] == [[0, 1, 3], [0, 2, 3], [0, 1, 3]]
 
 
 def test_times_are_those_of_all_copies_but_the_first(
@@ -177,7 +177,7 @@ def test_times_are_those_of_all_copies_but_the_first(
     assert side_by_side.times_us(PROGRAMS, jax.devices()[0], H200) == [1.5, 2.0]
 
 
-def test_a_gpu_that_others_use_is_told_by_its_runs(
+def test_a_busy_gpu_is_recognized_by_its_runs(
     ticking: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = side_by_side.CLOCKS + sum(one.copies for one in PROGRAMS)

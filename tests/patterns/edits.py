@@ -21,7 +21,7 @@ def module_of(fun: Callable[..., Any], *args: Any) -> Module:
 
 
 def edited(module: Module, edit: Callable[[Module], object], *args: Any) -> Module:
-    """The module as `edit` leaves it, after a look at whether it gives what it gave."""
+    """The module after `edit`, checked to give the same results."""
     leaves = jax.tree.leaves(args)
     before = evaluate(module.entry, leaves, float64=True)
     edit(module)

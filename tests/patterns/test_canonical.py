@@ -1,4 +1,4 @@
-"""Equal structures get equal keys, wherever they stand; unequal ones do not."""
+"""Equal structures get equal keys, wherever they are in a graph; unequal ones do not."""
 
 from __future__ import annotations
 

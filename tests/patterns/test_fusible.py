@@ -1,4 +1,4 @@
-"""Which ops may be members, and the reasons of those that may not."""
+"""Which ops may be members, and the reasons for rejecting others."""
 
 from __future__ import annotations
 

@@ -185,19 +185,19 @@ def test_units_that_share_ops_have_depths_and_owners() -> None:
     assert owned(units)[1] in {bits for bits, _ in unit_windows(graph, units)}
 
 
-def test_pieces_of_a_unit_lie_before_or_behind_what_is_not_fusible() -> None:
+def test_pieces_of_a_unit_lie_before_or_after_what_is_not_fusible() -> None:
     """A product's operand and its epilogue are no pattern together."""
     b = Builder()
     x, y = b.parameter((512, 512)), b.parameter((512, 512))
     before = b.transpose(x, (1, 0))
-    behind = b.exp(b.dot(before, y))
-    graph = b.graph(behind)
+    after = b.exp(b.dot(before, y))
+    graph = b.graph(after)
     fusible = fusible_ops(graph, H200).bits
-    unit = _bits(before, behind, behind.operands[0])
+    unit = _bits(before, after, after.operands[0])
     found = candidates(graph, fusible, [unit], H200, Options())
     units = {bits for bits, rule, _ in found.refused if rule == "unit"}
     units |= {p.bits for p in found.patterns if p.rule == "unit"}
-    assert _bits(before, behind) not in units
+    assert _bits(before, after) not in units
 
 
 # ---- gathers and scatters ------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def test_dots_that_are_small_together_stay() -> None:
     assert joined_sums(graph, device("h200")) == []
 
 
-def test_pads_of_neighbouring_places_are_one_concatenate() -> None:
+def test_adjacent_pads_are_one_concatenate() -> None:
     graph = joined(module(pads([(7, 3), (5, 2), (1, 4), (0, 1)])))
     assert opcodes(graph) == Counter(concatenate=1, negate=1)
 

@@ -30,7 +30,7 @@ FIRST = draw.standard_normal((ROWS, WIDTH), np.float32)
 XS = draw.standard_normal((STEPS, ROWS, WIDTH), np.float32)
 
 
-def behind(fun: Callable[..., Any], *args: Any) -> list[tuple[int, int]]:
+def moved_out(fun: Callable[..., Any], *args: Any) -> list[tuple[int, int]]:
     """By loop: how many outputs are computed after it, and how many new stacks that takes, after a
     look at what programs give."""
     module = module_of(fun, *args)
@@ -72,9 +72,9 @@ MOVING: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, int]]] = {
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", MOVING)
-def test_what_is_computed_behind_the_loop(name: str, reverse: bool) -> None:
+def test_what_is_computed_after_the_loop(name: str, reverse: bool) -> None:
     record, counts = MOVING[name]
-    assert behind(recorded(record, reverse=reverse), FIRST, XS) == [counts]
+    assert moved_out(recorded(record, reverse=reverse), FIRST, XS) == [counts]
 
 
 #: A loop that stacks the same sum in each iteration: what it is of goes through a tuple, as where
@@ -152,10 +152,10 @@ STAYING: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", STAYING)
 def test_what_stays_in_its_loop(name: str) -> None:
-    assert behind(STAYING[name], FIRST, XS) == []
+    assert moved_out(STAYING[name], FIRST, XS) == []
 
 
-def test_large_states_are_not_kept_of_each_iteration() -> None:
+def test_large_states_are_not_stacked() -> None:
     shapes = [
         jax.ShapeDtypeStruct((1 << 20, 4), np.float32),
         jax.ShapeDtypeStruct((100, 1, 1), np.float32),
@@ -163,7 +163,7 @@ def test_large_states_are_not_kept_of_each_iteration() -> None:
     assert not loop_outputs(module_of(recorded(lambda h, x: h.mean(0)), *shapes), device("h100"))
 
 
-def test_rows_are_dealt_once_their_mean_is_taken_behind_the_loop(host_compiler: str) -> None:
+def test_rows_are_dealt_once_their_mean_is_taken_after_the_loop(host_compiler: str) -> None:
     fun = recorded(lambda h, x: h.mean(0))
     args = draw.standard_normal((64, 3), np.float32), draw.standard_normal((20, 64, 3), np.float32)
     ours = fs.jit(fun, options=fs.Options(backend="emulate", fallback="error"))
@@ -198,6 +198,6 @@ def written_at(place: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 )
 def test_stacks_that_a_loop_writes_itself(place: Callable[[Any, Any], Any], moves: bool) -> None:
     x = FIRST.reshape(-1)
-    assert bool(behind(written_at(place), x)) == moves
+    assert bool(moved_out(written_at(place), x)) == moves
     ours = fs.jit(written_at(place), options=fs.Options(backend="emulate", fallback="error"))
     assert_near(ours(x), jax.jit(written_at(place))(x), 2e-6, rough=2e-6)

@@ -117,7 +117,7 @@ def test_what_is_computed_again_is_read_where_the_loop_read_it(host_compiler: st
     assert_near(ours, jax.jit(gradient)(WEIGHTS, XS), 2e-6, rough=2e-6)
 
 
-def test_what_is_joined_in_an_iteration_is_joined_behind_the_loop() -> None:
+def test_what_is_joined_in_an_iteration_is_joined_after_the_loop() -> None:
     """As XLA merges the products of one operand before the pass gets them."""
 
     def step(sums: Any, given: Any) -> tuple[Any, None]:

@@ -160,7 +160,7 @@ def test_numbers_of_iterations_whatever_counts_them(
     assert_near(ours(SEED, STATE), jax.jit(fun)(SEED, STATE), 2e-6, rough=2e-6)
 
 
-def test_a_place_that_passes_the_end_of_its_type_is_no_order() -> None:
+def test_a_position_that_overflows_its_type_is_no_order() -> None:
     def run(stack: Any, x: Any) -> Any:
         def go(carry: Any) -> Any:
             n, place, x = carry

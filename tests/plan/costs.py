@@ -1,4 +1,4 @@
-"""Kernels without code generation: what they do follows from the ops alone."""
+"""Kernels without code generation: their costs follow from the ops alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusionstitch.patterns.pattern import Pattern
 
 
 def cost_of(work: Work, path: Path | None = None, phases: int = 1) -> KernelCost:
-    """A kernel that does no more than `work`, by threads of which each goes `path`, with grid
+    """The cost of a kernel that does just `work`, by threads that each go `path`, with grid
     barriers between `phases`."""
     moved = work.bytes + work.l2_bytes
     phase = PhaseCost(

@@ -1,4 +1,4 @@
-"""The independent check refuses every kind of bad plan."""
+"""The independent check rejects every kind of bad plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What measuring some patterns says of others."""
+"""What measuring some patterns implies for others."""
 
 from __future__ import annotations
 

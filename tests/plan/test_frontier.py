@@ -54,7 +54,7 @@ def test_no_packing_is_worth_more_than_the_prices_leave(problem: Problem) -> Non
         assert worth[chosen] <= prices.bound - left + 1e-6
     best = max(worth, key=worth.__getitem__)
     assert worth[best] >= prices.bound - prices.gap
-    assert set(best) <= set(prices.kept)
+    assert set(best) <= set(prices.remaining)
 
 
 def test_a_packing_that_takes_all_needs_no_search() -> None:

@@ -1,4 +1,4 @@
-"""Whole plans: what is chosen, what is turned down and why."""
+"""Whole plans: what is chosen, what is rejected, and why."""
 
 from __future__ import annotations
 
@@ -416,7 +416,7 @@ def test_the_paper_s_classes_of_patterns() -> None:
     assert is_complex(of(row, dot))
 
 
-def test_the_limits_of_the_search_are_kept() -> None:
+def test_the_search_respects_its_limits() -> None:
     found = _plan(_adds(10), max_pattern_ops=4)
     assert [c.pattern.bits.bit_count() for c in found.chosen] == [4, 4, 2]
     assert _plan(_adds(10), packing=False, max_pattern_ops=4).chosen == ()

@@ -1,4 +1,4 @@
-"""What a plan makes of the time that XLA was measured to take for the program."""
+"""How a plan uses the measured time of the program under XLA."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_loop_is_scaled_to_what_its_iterations_took() -> None:
         assert loop.xla_us == pytest.approx(span, rel=0.05)
 
 
-def test_a_kept_program_is_planned_again_by_what_was_measured() -> None:
+def test_a_stored_program_is_planned_again_by_what_was_measured() -> None:
     proto, text = _lowered(_pairs)
     truth = truth_of(text, 500.0, H200)
     found = core.stitch(proto, MODEL, H200, None, truth=truth)

@@ -302,7 +302,7 @@ def test_a_fork_opens_its_own_connection(
     before.close()
 
 
-def test_tuned_patterns_are_kept_by_versions(folder: Path, database: Database) -> None:
+def test_tuned_patterns_are_stored_by_versions(folder: Path, database: Database) -> None:
     database.put_tuned("k", "h200", "v2", {"us": 2.0})
     database.put_tuned("k", "h200", "v1", {"us": 1.0})
     database.put_tuned("k", "h200", "v2", {"us": 3.0})

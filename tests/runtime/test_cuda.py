@@ -1,4 +1,4 @@
-"""The CUDA backend as far as it goes without a GPU: artifacts, the store, what cannot launch."""
+"""The CUDA backend without a GPU: artifacts, the store, what cannot be launched."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_store_spares_the_compile(counted: list[str]) -> None:
 
 
 @needs_nvrtc
-def test_what_is_kept_needs_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_kernels_need_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     store, other = MemoryStore(), scaled("other")
     first = cuda.build_each([scaled("k"), scaled("l", 3)], H200, store)
     monkeypatch.setattr(nvrtc, "_binding", lambda: None)
@@ -160,7 +160,7 @@ def test_the_launcher_compiles_and_has_every_stage(monkeypatch: pytest.MonkeyPat
         assert all(hasattr(library, symbol) for symbol in stages.values())
 
 
-def test_without_a_driver_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_driver(name: str) -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
@@ -174,7 +174,7 @@ def test_without_a_driver_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has not loaded NVRTC yet."""
-    monkeypatch.setattr(nvrtc, "_told", [])
+    monkeypatch.setattr(nvrtc, "_found_version", [])
 
 
 @needs_nvrtc
@@ -183,7 +183,7 @@ def test_nvrtc_is_not_loaded_for_what_is_in_the_store(
 ) -> None:
     store = MemoryStore()
     built = cuda.build_each([scaled("k")], H200, store)
-    nvrtc._told.clear()
+    nvrtc._found_version.clear()
     monkeypatch.setattr(nvrtc, "_binding", lambda: pytest.fail("CuPy is loaded"))
     assert cuda.build_each([scaled("k")], H200, store) == built
     assert nvrtc.remembered(MemoryStore()) is None

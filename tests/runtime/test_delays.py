@@ -1,4 +1,4 @@
-"""Delays around barriers: kernels do the same, and ones that lack a barrier are found out."""
+"""Delays around barriers: kernels compute the same, and a missing barrier is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs as the driver describes them, and the profile that planning takes for each."""
+"""GPUs as the driver describes them, and the profile that planning uses for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checked kernels: accesses that no barrier puts in order are found in every order of threads."""
+"""Checked kernels: accesses not ordered by a barrier are found in every order of threads."""
 
 from __future__ import annotations
 

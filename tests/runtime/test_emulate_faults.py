@@ -1,4 +1,4 @@
-"""What the emulator is for: faults of kernels are found, and said in words."""
+"""The purpose of the emulator: faults of kernels are found and described."""
 
 from dataclasses import replace
 

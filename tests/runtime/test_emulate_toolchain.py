@@ -1,4 +1,4 @@
-"""The host compiler: found or asked for, its results kept, its refusals shown."""
+"""The host compiler: found or requested, its results stored, its errors shown."""
 
 import ctypes
 import fcntl
@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from fusionstitch.hlo.errors import ToolchainError
-from fusionstitch.runtime import cpu, toolchain, workplace
+from fusionstitch.runtime import cpu, temporary, toolchain
 
 SOURCE = 'extern "C" int answer() { return ANSWER; }'
 
@@ -127,11 +127,11 @@ def test_compilers_speak_english_and_work_in_a_folder_of_their_own(tmp_path, mon
         tmp_path, monkeypatch, f'echo "$LC_ALL $TMPDIR" > {tmp_path}/seen; umask >> {tmp_path}/seen'
     )
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    with pytest.raises(ToolchainError, match="no shared object"):
+    with pytest.raises(ToolchainError, match="not a shared object"):
         toolchain.compile_shared(SOURCE)
     language, folder, umask = (tmp_path / "seen").read_text().split()
     assert (language, umask) == ("C", "0077")
-    assert workplace.PREFIX in folder
+    assert temporary.PREFIX in folder
     assert not os.path.exists(folder)
 
 
@@ -149,7 +149,7 @@ def test_no_umask_keeps_the_compiler_from_its_files(monkeypatch, tmp_path, host_
     assert seen.read_text().split() == ["700", "600"]
 
 
-def test_code_for_the_machine_at_hand_is_kept_for_its_model(monkeypatch, tmp_path):
+def test_code_for_this_machine_is_stored_for_its_model(monkeypatch, tmp_path):
     usual, store = toolchain.compiler()[0], CountingStore()
     (tmp_path / "flags").write_text("-O1")
     for flags in ("", "-march=native", "-mtune=native", f"@{tmp_path}/flags"):
@@ -181,7 +181,7 @@ def test_without_a_compiler_what_another_built_will_do(monkeypatch, tmp_path):
             patch.setenv(variable, value)
             assert toolchain.compile_shared(SOURCE, flags=flags, store=store) == image
             for other in ({"source": f"{SOURCE} "}, {"flags": ()}, {"depends": "x"}):
-                with pytest.raises(ToolchainError, match=r"was not found|No C\+\+|no command"):
+                with pytest.raises(ToolchainError, match=r"was not found|No C\+\+|not a command"):
                     toolchain.compile_shared(
                         **{"source": SOURCE, "flags": flags, "store": store, **other}
                     )
@@ -204,7 +204,7 @@ def test_where_the_compiler_fails_what_another_built_will_do(monkeypatch, tmp_pa
         toolchain.compile_shared(SOURCE, flags=("-DANSWER=7",), store=store)
 
 
-def test_what_is_kept_is_not_built_again(monkeypatch):
+def test_what_is_stored_is_not_built_again(monkeypatch):
     store = toolchain.MemoryStore()
     image = toolchain.compile_shared(SOURCE, flags=("-DANSWER=8",), store=store)
     monkeypatch.setattr(toolchain, "_compiled", lambda *_: pytest.fail("built again"))
@@ -216,12 +216,12 @@ def test_folders_of_processes_that_are_gone_are_swept(monkeypatch, tmp_path):
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "precious").write_text("mine")
-    gone, works, foreign = (tmp_path / f"{workplace.PREFIX}{n}" for n in "abc")
+    gone, works, foreign = (tmp_path / f"{temporary.PREFIX}{n}" for n in "abc")
     for folder in (gone, works, foreign):
         folder.mkdir(mode=0o700)
         (folder / "source.cc").write_text("half")
         (folder / "link").symlink_to(victim)
-    (tmp_path / f"{workplace.PREFIX}link").symlink_to(victim)
+    (tmp_path / f"{temporary.PREFIX}link").symlink_to(victim)
     (tmp_path / "fusionstitch-other").mkdir()
     lock = os.open(works, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -233,17 +233,17 @@ def test_folders_of_processes_that_are_gone_are_swept(monkeypatch, tmp_path):
         return facts if mine else os.stat_result([*facts[:4], facts.st_uid + 1, *facts[5:10]])
 
     monkeypatch.setattr(os, "fstat", fstat)
-    workplace._sweep.cache_clear()
-    with workplace.folder() as mine:
+    temporary._sweep.cache_clear()
+    with temporary.folder() as mine:
         assert stat.S_IMODE(mine.stat().st_mode) == 0o700
-        workplace._sweep.cache_clear()
-        workplace._sweep(str(tmp_path))
+        temporary._sweep.cache_clear()
+        temporary._sweep(str(tmp_path))
         assert mine.exists()
         left = {path.name for path in tmp_path.iterdir()}
     assert not mine.exists()
     assert left == {"victim", works.name, foreign.name, "fusionstitch-other", mine.name} | {
-        f"{workplace.PREFIX}link"
+        f"{temporary.PREFIX}link"
     }
     assert (victim / "precious").read_text() == "mine"
     os.close(lock)
-    workplace._sweep.cache_clear()
+    temporary._sweep.cache_clear()

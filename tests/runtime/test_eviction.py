@@ -1,4 +1,4 @@
-"""A cache that is full: what goes, and that several processes may fill it at once."""
+"""A full cache: which entries are evicted, also when several processes fill it at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def age(store: Store, key: str, hours: float) -> None:
     os.utime(store._path(key), (at, at))
 
 
-def kept(store: Store, keys: str) -> str:
+def remaining(store: Store, keys: str) -> str:
     return "".join(key for key in keys if store._path(key).exists())
 
 
@@ -39,11 +39,11 @@ def test_what_was_used_least_recently_goes(store: Store) -> None:
         age(store, key, 10 - number)
     assert store.get("a") is not None  # used now
     store.put("f", b"x" * 30 * KB)
-    assert kept(store, "abcdef") == "acdef"
+    assert remaining(store, "abcdef") == "acdef"
     store.put("g", b"x" * KB)
     store.put("h", b"x" * 15 * KB)
-    assert kept(store, "abcdefgh") == "adefgh"
-    assert store.usage()[1] <= eviction.KEPT_SHARE * (100 << 10)
+    assert remaining(store, "abcdefgh") == "adefgh"
+    assert store.usage()[1] <= eviction.REMAINING_SHARE * (100 << 10)
 
 
 def test_a_new_process_finds_that_others_filled_the_cache(store: Store) -> None:
@@ -66,10 +66,10 @@ def test_reading_writes_no_time_that_is_fresh(store: Store) -> None:
     assert store._path("a").stat().st_mtime > aged
 
 
-def test_values_larger_than_the_limit_are_not_kept(store: Store) -> None:
+def test_values_larger_than_the_limit_are_not_stored(store: Store) -> None:
     store.put("a", b"x")
     store.put("large", b"x" * 200 * KB)
-    assert kept(store, "a") == "a"
+    assert remaining(store, "a") == "a"
     assert store.get("large") is None
 
 
@@ -108,7 +108,7 @@ def test_what_was_used_meanwhile_stays(store: Store, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(eviction, "doomed", lambda entries, bound: found)
     store.get("a")
     assert store.trim(0) == 1
-    assert kept(store, "ab") == "a"
+    assert remaining(store, "ab") == "a"
 
 
 def test_one_process_at_a_time_makes_room(store: Store) -> None:

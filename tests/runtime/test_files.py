@@ -1,4 +1,4 @@
-"""Files that are put into folders of others: links lead nowhere, and nothing is left half done."""
+"""Files written into folders of others: links are not followed, and no file is left incomplete."""
 
 from __future__ import annotations
 

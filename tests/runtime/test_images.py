@@ -1,4 +1,4 @@
-"""Code that was cut short is refused, where it is built and where it is handed to the driver."""
+"""Truncated code is rejected, where it is built and where it is passed to the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVRTC without a GPU: cubins, resource reports, and what a refusal says."""
+"""NVRTC without a GPU: cubins, resource reports, and error messages."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_spills_are_reported() -> None:
     assert used.stack_bytes >= 4
 
 
-def test_several_entries_in_one_program_are_told_apart() -> None:
+def test_several_entries_in_one_program_are_distinguished() -> None:
     report = dict(nvrtc.compile(COPY + STAGED).resources)
     assert list(report) == ["copy", "staged"]
     assert report["copy"].shared_bytes == 0

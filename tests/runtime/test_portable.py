@@ -1,4 +1,4 @@
-"""Modules as portable artifacts: ops that StableHLO lacks come through."""
+"""Modules as portable artifacts, including ops that StableHLO lacks."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The launchers that the package brings: taken where their key agrees, else compiled."""
+"""The launchers that come with the package: used if their key matches, else compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who could have written what is read: folders on the path, links, entries."""
+"""Who could have written a file: folders on the path, links, entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loaded images go with the last program that holds them."""
+"""Loaded images are unloaded with the last program that holds them."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_an_image_that_fails_to_load_leaves_nothing(host_compiler: str) -> None:
     assert emulator.image_count() == before
 
 
-def test_kernels_that_are_run_by_themselves_are_not_kept(host_compiler: str) -> None:
+def test_kernels_that_run_by_themselves_stay_unloaded(host_compiler: str) -> None:
     before = emulator.image_count()
     [out] = emulate.run(negate_kernel((4, N)), [X])
     np.testing.assert_array_equal(out, -X)

@@ -211,13 +211,13 @@ def test_a_program_finds_its_event() -> None:
     assert xla_pass.find("", events) is None
 
 
-def test_without_a_device_the_reason_is_told() -> None:
+def test_without_a_device_there_is_a_reason() -> None:
     verdict = xla_pass.register(lambda module, token: None, "cuda")
     assert not verdict
     assert "JAX has no cuda device" in verdict.reason
 
 
-def test_without_the_pass_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_pass_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xla_pass, "_door", lambda: None)
     verdict = xla_pass.register(lambda module, token: None, "cpu")
     assert not verdict

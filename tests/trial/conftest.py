@@ -1,4 +1,4 @@
-"""Trials without a GPU: XLA compiles for the CPU, and the clocks say what a test tells them."""
+"""Trials without a GPU: XLA compiles for the CPU, and scripted clocks provide the times."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import fusionstitch as fs
 from fusionstitch.compiler import builders
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel import devices
-from fusionstitch.execution import behind, tried, variants
-from fusionstitch.execution.cuda_tried import CudaTried
+from fusionstitch.execution import deferred, programs, variants
+from fusionstitch.execution.cuda_with_trials import CudaWithTrials
 from fusionstitch.hlo.verdict import allow
 from fusionstitch.measure import spans
 from fusionstitch.runtime import cuda, xla_pass
@@ -49,8 +49,8 @@ class Stage:
         return self.kinds[id(call.func)]
 
 
-class Told:
-    """A clock that makes the calls and shows what it is told to."""
+class ScriptedClock:
+    """A clock that makes the calls and shows scripted times."""
 
     def __init__(self, stage: Stage, us: Callable[[], dict[str, float]]):
         self.stage, self._us = stage, us
@@ -65,7 +65,7 @@ class Told:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stage]:
-    store, told = Store(tmp_path / "cache"), Stage()
+    store, stage = Store(tmp_path / "cache"), Stage()
     monkeypatch.setattr(builders, "gpu", lambda: allow("faked", kind="NVIDIA H200"))
     monkeypatch.setattr(builders, "_of_gpu", lambda kind, number: devices.device("h200"))
     monkeypatch.setattr(builders, "store", lambda: store)
@@ -73,49 +73,49 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stage]:
     monkeypatch.setattr(xla_pass, "register", lambda callback: allow())
     monkeypatch.setattr(outcome, "_known", {})
     monkeypatch.setattr(variants, "_shared", WeakKeyDictionary())
-    span = Told(told, lambda: told.us)
+    span = ScriptedClock(stage, lambda: stage.us)
     monkeypatch.setattr(spans, "spans", lambda profile, device: span)
-    wall = Told(told, lambda: {**told.us, **told.wall_us})
+    wall = ScriptedClock(stage, lambda: {**stage.us, **stage.wall_us})
     monkeypatch.setattr(sides.Wall, "us", lambda self, calls: wall.us(calls))
-    attempt, run = tried.Program._attempt, tried.Program.__init__
+    attempt, run = programs.Program._attempt, programs.Program.__init__
 
-    def init(self: tried.Program, *args: Any, **keywords: Any) -> None:
+    def init(self: programs.Program, *args: Any, **keywords: Any) -> None:
         run(self, *args, **keywords)
         given = self.run
 
         def seen(kind: str, compiled: Any) -> Any:
             function = given(kind, compiled)
-            told.kinds[id(function)] = kind
-            told.compiled[kind] += 1
+            stage.kinds[id(function)] = kind
+            stage.compiled[kind] += 1
             return function
 
         self.run = seen
 
-    def attempted(self: tried.Program, kind: str) -> Attempt:
-        if kind == told.broken:
+    def attempted(self: programs.Program, kind: str) -> Attempt:
+        if kind == stage.broken:
             import jax
 
             raise jax.errors.JaxRuntimeError("INTERNAL: fusionstitch: a kernel is broken\nat once")
         found = attempt(self, kind)
         planned = Stitched(self.name, b"", self.device, program=f"plan of {kind}")
         store.put(outcome.plan_key(planned.program), b"")
-        stitched = told.patterns > 0
+        stitched = stage.patterns > 0
         program = planned.program if stitched else found.program
         return dataclasses.replace(found, stitched=stitched, planned=planned, program=program)
 
-    monkeypatch.setattr(tried.Program, "__init__", init)
-    monkeypatch.setattr(tried.Program, "_attempt", attempted)
-    behind.reasons.clear()
-    behind.errors.clear()
-    yield told
-    behind.reasons.clear()
-    behind.errors.clear()
+    monkeypatch.setattr(programs.Program, "__init__", init)
+    monkeypatch.setattr(programs.Program, "_attempt", attempted)
+    deferred.reasons.clear()
+    deferred.errors.clear()
+    yield stage
+    deferred.reasons.clear()
+    deferred.errors.clear()
 
 
 def kinds(jitted: Any) -> set[str]:
     """Who serves the programs of a function."""
     execution = jitted._fusionstitch.execution
-    assert isinstance(execution, CudaTried)
+    assert isinstance(execution, CudaWithTrials)
     return execution.served.kinds
 
 

@@ -1,4 +1,4 @@
-"""Programs compiled ahead of time are tried when they are first called."""
+"""Programs compiled ahead of time: their first call holds the trial."""
 
 from __future__ import annotations
 

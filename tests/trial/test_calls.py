@@ -1,4 +1,5 @@
-"""A trial when a function is called: who serves, how often the user's code runs, what is kept."""
+"""The trial when a function is called: what serves, how often the user's code runs, what is
+stored."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.errors import FusionStitchWarning, StitchError
 from fusionstitch.execution.cuda import Cuda
-from fusionstitch.execution.cuda_tried import CudaTried
-from fusionstitch.trial import asked, fewer, outcome, trial, turns
+from fusionstitch.execution.cuda_with_trials import CudaWithTrials
+from fusionstitch.trial import alternation, fewer, outcome, request, trial
 from tests.trial.conftest import Stage, kinds, options
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((8, 12), np.float32))
@@ -171,7 +172,9 @@ def test_what_fails_leaves_other_wrappers_as_they_are(stage: Stage) -> None:
     assert (kinds(jitted), kinds(other)) == ({"xla"}, {"c0"})
 
 
-def test_a_later_process_takes_what_is_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_process_uses_stored_outcomes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for us, kind in ((5.0, "c0"), (20.0, "xla")):
         stage.us = {"xla": 10.0, "c0": us}
         fun: Callable[[jax.Array], jax.Array] = lambda x, us=us: mixed(x) * us  # noqa: E731
@@ -214,11 +217,11 @@ def _nothing() -> Any:
 def test_programs_with_effects_run_once_a_call(stage: Stage) -> None:
     seen: list[float] = []
 
-    def told(x: jax.Array) -> jax.Array:
+    def with_callback(x: jax.Array) -> jax.Array:
         jax.debug.callback(lambda s: seen.append(float(s)), x.sum())
         return mixed(x)
 
-    jitted = fs.jit(told, options=options())
+    jitted = fs.jit(with_callback, options=options())
     for _ in range(3):
         jax.block_until_ready(jitted(X))
     jax.effects_barrier()
@@ -228,19 +231,19 @@ def test_programs_with_effects_run_once_a_call(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("us", "kind"), [(5.0, "c0"), (20.0, "xla")])
-def test_programs_with_effects_take_turns_on_real_calls_if_that_is_asked_for(
+def test_programs_with_effects_alternate_on_real_calls_if_asked_for(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, us: float, kind: str
 ) -> None:
     seen: list[float] = []
     stage.us = {"xla": 10.0, "c0": us}
 
-    def told(x: jax.Array) -> jax.Array:
+    def with_callback(x: jax.Array) -> jax.Array:
         jax.debug.callback(lambda s: seen.append(float(s)), x.sum())
         return mixed(x)
 
-    jitted = fs.jit(told, options=options(trial="calls"))
-    monkeypatch.setattr(turns, "time", Ticking(stage))
-    for number in range(2 * turns.CALLS + 3):
+    jitted = fs.jit(with_callback, options=options(trial="calls"))
+    monkeypatch.setattr(alternation, "time", Ticking(stage))
+    for number in range(2 * alternation.CALLS + 3):
         assert (jitted(X) == jax.jit(mixed)(X)).all()
         jax.effects_barrier()
         assert len(seen) == number + 1
@@ -249,29 +252,29 @@ def test_programs_with_effects_take_turns_on_real_calls_if_that_is_asked_for(
     assert jitted(X).shape == X.shape
 
 
-def test_a_call_inside_of_another_program_takes_no_turn(stage: Stage) -> None:
-    def told(x: jax.Array) -> jax.Array:
+def test_a_call_inside_another_program_does_not_count(stage: Stage) -> None:
+    def with_callback(x: jax.Array) -> jax.Array:
         jax.debug.callback(lambda s: None, x.sum())
         return mixed(x)
 
-    jitted = fs.jit(told, options=options(trial="calls"))
+    jitted = fs.jit(with_callback, options=options(trial="calls"))
     jitted(X)
-    [taking] = jitted._fusionstitch.execution.served._turns.values()
+    [taking] = jitted._fusionstitch.execution.served._alternations.values()
     taken = str(taking._taken)
     jax.jit(lambda x: jitted(x) + 1).lower(X)
     jax.make_jaxpr(jitted)(X)
     assert str(taking._taken) == taken
 
 
-def test_turns_are_left_to_xla_where_the_stitched_program_cannot_be_compiled(stage: Stage) -> None:
+def test_xla_serves_where_the_alternating_stitched_program_cannot_be_compiled(stage: Stage) -> None:
     seen: list[float] = []
 
-    def told(x: jax.Array) -> jax.Array:
+    def with_callback(x: jax.Array) -> jax.Array:
         jax.debug.callback(lambda s: seen.append(float(s)), x.sum())
         return mixed(x)
 
     stage.broken = "c0"
-    jitted = fs.jit(told, options=options(trial="calls"))
+    jitted = fs.jit(with_callback, options=options(trial="calls"))
     with pytest.warns(FusionStitchWarning, match="XLA refused the stitched program: INTERNAL"):
         found = jitted(X)
     assert (found == jax.jit(mixed)(X)).all()
@@ -335,7 +338,7 @@ def test_options_leave_the_trial_out(stage: Stage, changes: dict[str, str]) -> N
     jitted(X)
     execution = jitted._fusionstitch.execution
     assert isinstance(execution, Cuda)
-    assert not isinstance(execution, CudaTried)
+    assert not isinstance(execution, CudaWithTrials)
 
 
 def test_half_of_a_loser_s_patterns_are_tried_alone(
@@ -409,7 +412,7 @@ def test_arguments_are_awaited_before_the_trial(
 
     def waiting(tree: Any) -> Any:
         if not found and any(leaf is X for leaf in jax.tree.leaves(tree)):
-            assert not asked._lock.locked()
+            assert not request._lock.locked()
             called = threading.Thread(target=lambda: found.append(inner(X + 0)))
             called.start()
             called.join()

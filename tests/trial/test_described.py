@@ -1,4 +1,4 @@
-"""Calls of functions whose programs have several winners: which one a call is of."""
+"""Calls of a function whose programs have different winners: which program a call belongs to."""
 
 from __future__ import annotations
 

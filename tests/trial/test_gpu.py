@@ -16,7 +16,7 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.compiler import builders, core
-from fusionstitch.execution import tried, variants
+from fusionstitch.execution import programs, variants
 from fusionstitch.plan import findings
 from fusionstitch.runtime import nvrtc
 from fusionstitch.runtime.cache import Store
@@ -88,9 +88,9 @@ def believe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_slow_work_of_the_host_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tried.Program.__init__
+    run = programs.Program.__init__
 
-    def init(self: tried.Program, *args: Any, **keywords: Any) -> None:
+    def init(self: programs.Program, *args: Any, **keywords: Any) -> None:
         run(self, *args, **keywords)
         given = self.run
 
@@ -105,7 +105,7 @@ def test_slow_work_of_the_host_loses(monkeypatch: pytest.MonkeyPatch) -> None:
 
         self.run = slow
 
-    monkeypatch.setattr(tried.Program, "__init__", init)
+    monkeypatch.setattr(programs.Program, "__init__", init)
     assert served(norm, drawn(8192, 1024), drawn(1024)) == {"xla"}
 
 

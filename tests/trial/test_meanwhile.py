@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 import fusionstitch as fs
-from fusionstitch.execution import meanwhile, tried
+from fusionstitch.execution import meanwhile, programs
 from fusionstitch.runtime import nvrtc
 from tests.trial.conftest import Stage, options
 
@@ -55,7 +55,7 @@ def test_nvrtc_is_loaded_as_long_as_xla_compiles(
 
 def test_a_trial_loads_while_xla_compiles(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    compile = tried.Program.__init__
+    compile = programs.Program.__init__
 
     class Meanwhile:
         def __enter__(self) -> None:
@@ -64,7 +64,7 @@ def test_a_trial_loads_while_xla_compiles(stage: Stage, monkeypatch: pytest.Monk
         def __exit__(self, *raised: Any) -> None:
             seen.append("timed")
 
-    monkeypatch.setattr(tried, "loaded_meanwhile", Meanwhile)
+    monkeypatch.setattr(programs, "loaded_meanwhile", Meanwhile)
 
     def init(self: Any, *args: Any, **keywords: Any) -> None:
         compile(self, *args, **keywords)
@@ -76,6 +76,6 @@ def test_a_trial_loads_while_xla_compiles(stage: Stage, monkeypatch: pytest.Monk
 
         self.compile = compiled
 
-    monkeypatch.setattr(tried.Program, "__init__", init)
+    monkeypatch.setattr(programs.Program, "__init__", init)
     fs.jit(lambda x: jnp.exp(x).sum(), options=options())(jnp.ones(8))
     assert seen[:4] == ["load", "xla", "timed", "c0"]

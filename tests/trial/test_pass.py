@@ -1,4 +1,4 @@
-"""What the pass does for programs that were decided on, with XLA offering modules on the CPU."""
+"""What the pass does for programs with outcomes, with XLA offering modules on the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import fusionstitch as fs
 from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.costmodel import devices
-from fusionstitch.execution import cuda, tried
+from fusionstitch.execution import cuda, programs
 from fusionstitch.runtime import xla_pass
 from fusionstitch.runtime.artifact import TARGET
 from fusionstitch.trial import outcome
@@ -66,7 +66,7 @@ def test_an_attempt_without_a_kernel_is_given_up(
     assert (found == jax.jit(mixed)(X[:4])).all()
 
 
-def test_what_the_pass_has_not_seen_is_not_kept(
+def test_what_the_pass_has_not_seen_is_not_stored(
     stage: Stage, offered: Callable[[bool], list[str]]
 ) -> None:
     """As where a program runs on the CPU beside a GPU: its text may be the same there."""
@@ -76,7 +76,7 @@ def test_what_the_pass_has_not_seen_is_not_kept(
     assert not outcome._known
 
 
-def test_that_nothing_is_stitched_is_kept(
+def test_that_nothing_is_stitched_is_stored(
     stage: Stage, offered: Callable[[bool], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.patterns = 0
@@ -108,12 +108,12 @@ class Text:
         return self.text
 
 
-def program(compile: Callable[[str], Any]) -> tried.Program:
+def program(compile: Callable[[str], Any]) -> programs.Program:
     def refuse(why: str, error: BaseException) -> None:
         raise AssertionError(why)
 
     device = devices.device("h200")
-    return tried.Program(
+    return programs.Program(
         "<mine>", "ab", device, compile, lambda kind, one: one, lambda: None, refuse, ""
     )
 

@@ -15,7 +15,7 @@ TIMES = st.floats(1.0, 1e6)
 
 
 @given(st.lists(st.tuples(TIMES, TIMES), min_size=2, max_size=40))
-def test_an_interval_holds_its_median_and_turns_with_the_sides(
+def test_an_interval_contains_its_median_and_inverts_with_the_sides(
     pairs: list[tuple[float, float]],
 ) -> None:
     theirs, ours = zip(*pairs, strict=True)

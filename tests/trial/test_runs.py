@@ -1,4 +1,4 @@
-"""Copies of arguments that a trial makes: as many as there is room for."""
+"""Copies of arguments for a trial: as many as fit into memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What wrappers and threads share of a function: who serves, and what is let go."""
+"""What wrappers and threads of a function share: what serves, and what is released."""
 
 from __future__ import annotations
 

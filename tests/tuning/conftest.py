@@ -1,4 +1,4 @@
-"""A database of its own for each test, and a small neighbourhood."""
+"""A separate database for each test, and a small neighborhood."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU that is not there: times by a rule, results that agree unless told otherwise."""
+"""A stub of a GPU: times by a rule, results that agree unless the test says otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records, their files, what counts before what, and the summary of a run."""
+"""Records, their files, their precedence, and the summary of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning whole programs on a stub: what is measured, kept, looked up and planned from it."""
+"""Tuning whole programs on a stub: what is measured, stored, looked up and planned from it."""
 
 from __future__ import annotations
 

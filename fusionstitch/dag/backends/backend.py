@@ -1,4 +1,4 @@
-"""What the scheduler asks of a device: streams, events, memory, launches."""
+"""What the scheduler needs of a device: streams, events, memory, launches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusionstitch.dag.signature import Parameter
 
 
 class DeviceFailure(Exception):
-    """Work failed on the device. `work` is whose it was, where the device can tell."""
+    """Work failed on the device. `work` is the one that failed, if the device can tell."""
 
     def __init__(self, message: str, work: object = None) -> None:
         super().__init__(message)
@@ -21,7 +21,7 @@ class DeviceFailure(Exception):
 
 
 class Sizes(NamedTuple):
-    """Blocks, threads of a block, and bytes of dynamic shared memory of a launch."""
+    """Blocks of the grid, threads of a block, and bytes of dynamic shared memory of a launch."""
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
@@ -29,12 +29,12 @@ class Sizes(NamedTuple):
 
 
 class JaxCall(Protocol):
-    """A function of JAX by its leaves.
+    """A JAX function of its flattened arguments (leaves).
 
     Attributes:
-        donated: the numbers of the arrays among them that it may destroy
-        copied: those of them whose memory others use, too: it is given copies
-        one: whether all that it gives is of one execution
+        donated: indices of the arrays among them that it may destroy
+        copied: indices of those whose memory others use as well; it gets copies
+        one: whether all its results come from one execution
     """
 
     donated: Set[int]
@@ -45,7 +45,7 @@ class JaxCall(Protocol):
 
 
 class Function(Protocol):
-    """A built kernel: puts one launch on a stream. `work` names it if it fails."""
+    """A built kernel: puts one launch on a stream. `work` identifies it if it fails."""
 
     def __call__(
         self, sizes: Sizes, arguments: Sequence[Any], stream: Any, work: object
@@ -53,15 +53,15 @@ class Function(Protocol):
 
 
 class Backend(Protocol):
-    """Streams, events and arrays are the backend's own; the scheduler only hands them around.
+    """The interface of backends. Streams, events and arrays are opaque to the scheduler.
 
-    All calls that take a stream return at once. `synchronize` and `done` raise DeviceFailure for
-    work that failed, then or before.
+    All calls that take a stream return immediately. `synchronize` and `done` raise DeviceFailure if
+    work has failed so far.
     """
 
     name: str
     device: str
-    #: What its calls raise, besides DeviceFailure, where work failed.
+    #: Exceptions besides DeviceFailure that its calls raise after a failure.
     failures: tuple[type[BaseException], ...]
 
     def stream(self, priority: int) -> Any:
@@ -72,7 +72,7 @@ class Backend(Protocol):
     def record(self, event: Any, stream: Any) -> None: ...
 
     def wait(self, stream: Any, event: Any) -> None:
-        """What comes to `stream` later runs after what came before `event` was last recorded."""
+        """Later work on `stream` runs after the work before the last record of `event`."""
 
     def synchronize(self, event: Any) -> None:
         """Waits on the host."""
@@ -84,7 +84,7 @@ class Backend(Protocol):
     def device_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any: ...
 
     def host_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """Memory of the host that copies to the device need not wait for."""
+        """Host memory that can be copied to the device asynchronously."""
 
     def upload(self, device: Any, host: np.ndarray | None, stream: Any) -> None:
         """Copies to the device; zeros where `host` is None."""
@@ -92,60 +92,61 @@ class Backend(Protocol):
     def download(self, host: np.ndarray, device: Any, stream: Any) -> None: ...
 
     def part(self, device: Any, key: Any, stream: Any) -> np.ndarray:
-        """A part of a device array on the host, whose copy has been waited for."""
+        """A part of a device array, copied to the host; waits for the copy."""
 
     def build(self, code: str, name: str, parameters: Sequence[Parameter]) -> Function: ...
 
     def build_raw(self, kernel: Any, parameters: Sequence[Parameter]) -> Function:
-        """Of a `cupy.RawKernel`."""
+        """Builds a `cupy.RawKernel`."""
 
     def build_emitted(self, kernel: Kernel) -> Function:
-        """Of a kernel that fusionstitch generated."""
+        """Builds a kernel that fusionstitch generated."""
 
     def call(
         self, fun: Callable[..., Any], arrays: Sequence[Any], stream: Any, work: object
     ) -> None:
-        """Puts `fun(*arrays)` on a stream; what it launches goes there."""
+        """Calls `fun(*arrays)` with its launches on a stream."""
 
     def lend(self, device: Any, stream: Any) -> Any:
-        """A device array as JAX has it; its functions wait for what is on `stream` now."""
+        """A device array as a JAX array; JAX's functions wait for the present work on `stream`."""
 
     def take(self, lent: Any, stream: Any) -> Any:
-        """The device array of one that JAX has; `stream` waits for it."""
+        """The device array of a JAX array; `stream` waits for it."""
 
     def jitted(
         self, call: JaxCall, values: list[Any], lent: Set[int], stream: Any, work: object
     ) -> tuple[list[Any], Any]:
-        """Has JAX call a function; `stream` waits for its results.
+        """Calls a JAX function; `stream` waits for its results.
 
-        Those of `values` whose numbers are in `lent` are arrays as JAX has them. Gives the results,
-        as JAX has them and in memory of their own, and their tree.
+        Those of `values` whose indices are in `lent` are JAX arrays. Returns the results, which are
+        JAX arrays with memory of their own, and their pytree structure.
         """
 
     def adopt(self, value: Any, copy: bool, stream: Any) -> Any:
-        """A device array with the memory of another library's, or with a copy of it."""
+        """A device array with the memory of another library's array, or with a copy of it."""
 
     def address(self, device: Any) -> int:
-        """Where the memory of a device array begins."""
+        """The address of a device array."""
 
     def drain(self) -> None:
-        """Waits on the host for all that was launched, by whomever."""
+        """Waits on the host for all launched work, whoever launched it."""
 
     def recorded(self, enqueue: Callable[[Any], None]) -> Callable[[Any], None]:
-        """What puts all that `enqueue(origin)` puts on streams on one stream, again and again."""
+        """Records what `enqueue(origin)` puts on streams; returns a function that replays all of it
+        on one stream."""
 
     def joins(self, stream: Any, event: Any) -> bool:
-        """Has a stream of somebody else's, as DLPack gives it, wait for an event; False where that
-        cannot be, and the host has to wait."""
+        """Makes a foreign stream, as DLPack passes it, wait for an event. False if that is
+        impossible and the host must wait."""
 
     def capsule(self, device: Any, options: dict[str, Any]) -> Any:
-        """A device array for DLPack."""
+        """A DLPack capsule of a device array."""
 
     def dlpack_device(self) -> tuple[int, int]: ...
 
 
 def contiguous(array: Any) -> Any:
-    """The array, if kernels can take it. Raises ArrayError."""
+    """The array, if kernels can use it. Raises ArrayError otherwise."""
     if not array.flags.c_contiguous:
         raise ArrayError(
             "An array whose memory is shared is row-major, without gaps; this one is not. Copy it: "

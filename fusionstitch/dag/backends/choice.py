@@ -13,10 +13,10 @@ Name = Literal["auto", "cuda", "emulate"]
 
 
 def backend(wanted: Name | Backend, seed: int) -> Backend:
-    """The backend of this name, or the one that is given.
+    """The backend of this name, or the given backend.
 
-    "auto" is the emulator where FUSIONSTITCH_BACKEND=emulate says so or there is no GPU, and CUDA
-    otherwise. Raises OptionError.
+    "auto" is the emulator if FUSIONSTITCH_BACKEND=emulate or there is no GPU, else CUDA. Raises
+    OptionError.
     """
     if not isinstance(wanted, str):
         return wanted
@@ -41,13 +41,13 @@ def backend(wanted: Name | Backend, seed: int) -> Backend:
 
 
 def has_gpu() -> Verdict:
-    """Whether CuPy is there and finds a GPU."""
+    """Whether CuPy is installed and finds a GPU."""
     try:
         import cupy
 
         count = cupy.cuda.runtime.getDeviceCount()
     except ImportError as error:
         return forbid(f"CuPy cannot be imported ({error})")
-    except Exception as error:  # what a broken or missing driver raises
+    except Exception as error:  # a broken or missing driver may raise anything
         return forbid(f"CuPy finds no GPU ({error})")
     return allow("CuPy finds a GPU") if count else forbid("CuPy finds no GPU")

@@ -24,12 +24,12 @@ from fusionstitch.runtime import nvrtc
 
 _CPU = 1
 _OPTIONS = ("-std=c++17",)
-#: Names are not mangled in sources that say so; others are asked for as C++ expressions.
+#: Sources with this have unmangled names; in others, names are looked up as C++ expressions.
 _PLAIN = re.compile(r'extern\s+"C"')
-#: What the driver says of a launch that it does not take, while the device is well: invalid value,
-#: too many resources.
+#: Driver errors for a rejected launch, after which the device still works: invalid value, too many
+#: resources.
 _REFUSED = (1, 701)
-#: Bytes of dynamic shared memory that a kernel may have without asking.
+#: Bytes of dynamic shared memory that a kernel may have without opting in.
 _SHARED = 48 << 10
 
 
@@ -44,13 +44,13 @@ class Cuda:
         self._modules: dict[tuple[str, str], Any] = {}
 
     def stream(self, priority: int) -> Any:
-        # It does not wait for the null stream, on which others may work.
+        # It does not wait for the null stream, which others may use.
         return cupy.cuda.Stream(non_blocking=True, priority=priority)
 
     def event(self, timed: bool) -> Any:
         return cupy.cuda.Event(disable_timing=not timed)
 
-    # CuPy's own, without a call around them
+    # CuPy's functions, without a wrapper
     record = staticmethod(cupy.cuda.Event.record)
     wait = staticmethod(cupy.cuda.Stream.wait_event)
     synchronize = staticmethod(cupy.cuda.Event.synchronize)
@@ -119,7 +119,7 @@ class Cuda:
     def lend(self, device: Any, stream: Any) -> Any:
         import jax
 
-        with stream:  # by the rules of DLPack JAX waits for CuPy's current stream
+        with stream:  # by DLPack's rules JAX waits for CuPy's current stream
             return jax.dlpack.from_dlpack(device)
 
     def take(self, lent: Any, stream: Any) -> Any:
@@ -131,7 +131,7 @@ class Cuda:
     ) -> tuple[list[Any], Any]:
         results, tree, fresh = at_once(call, values, lent)
         for result in fresh:
-            result.__dlpack__(stream=stream.ptr)  # the stream waits, as for one who takes it
+            result.__dlpack__(stream=stream.ptr)  # makes the stream wait, as for any consumer
         return results, tree
 
     def adopt(self, value: Any, copy: bool, stream: Any) -> Any:
@@ -153,7 +153,7 @@ class Cuda:
         times = itertools.count()
 
         def launch(stream: Any) -> None:
-            if next(times) == 0:  # this loads the kernels, which cannot be done while capturing
+            if next(times) == 0:  # this loads the kernels, which is not allowed during capture
                 enqueue(stream)
                 return
             if not graphs:
@@ -163,7 +163,7 @@ class Cuda:
         return launch
 
     def joins(self, stream: Any, event: Any) -> bool:
-        # By DLPack's rules for CUDA: nothing is the legacy default stream, -1 is none at all.
+        # By DLPack for CUDA: None is the legacy default stream, -1 means no stream.
         if stream == -1:
             return True
         runtime.streamWaitEvent(1 if stream is None else int(stream), event.ptr)
@@ -188,7 +188,7 @@ def _captured(origin: Any, enqueue: Callable[[Any], None]) -> Any:
 
 
 class Function:
-    """A kernel as CuPy launches it."""
+    """A kernel that CuPy launches."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw

@@ -20,14 +20,14 @@ from fusionstitch.hlo.errors import ToolchainError
 from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
 
-#: Simulated milliseconds that work takes besides those of its arrays, and for each byte of them.
+#: Simulated milliseconds of any work, and of each byte of its arrays.
 _LAUNCH_MS, _BYTE_MS = 1e-3, 1e-6
-#: What no device launches.
+#: Limits of every device.
 _MAX_THREADS, _MAX_BLOCKS = 1024, 2**31 - 1
 
 
 class Emulated:
-    """Runs on the CPU. `seed` decides the order of what streams leave open."""
+    """Runs on the CPU. `seed` decides the order of work that streams leave open."""
 
     name = "emulate"
     device = "emulator"
@@ -35,7 +35,7 @@ class Emulated:
 
     def __init__(self, seed: int = 0) -> None:
         self._machine = Machine(seed)
-        self._jax = self._machine.stream(0)  # JAX has one of its own
+        self._jax = self._machine.stream(0)  # JAX has its own
         self._sources: dict[str, _Source] = {}
 
     def stream(self, priority: int) -> Stream:
@@ -62,7 +62,7 @@ class Emulated:
 
     def device_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         array = np.empty(shape, dtype)
-        array.reshape(-1).view(np.uint8)[:] = 0xA5  # what is read before it is written shows
+        array.reshape(-1).view(np.uint8)[:] = 0xA5  # reads of unwritten memory become visible
         return array
 
     def host_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -117,7 +117,7 @@ class Emulated:
         return results, tree
 
     def _follow(self, stream: Stream, other: Stream) -> None:
-        """What comes to a stream later runs after what is on the other one now."""
+        """Makes later work on a stream run after the present work on the other one."""
         event = Event()
         self._machine.record(event, other)
         self._machine.wait(stream, event)
@@ -153,7 +153,7 @@ def cost(*values: Any) -> float:
 
 
 class _Source:
-    """One text of CUDA-C with the kernels asked of it, which are compiled together."""
+    """One CUDA-C source with the kernels requested from it, which are compiled together."""
 
     def __init__(self, code: str) -> None:
         self._code = code
@@ -167,7 +167,7 @@ class _Source:
         return list(self._kernels).index(name)
 
     def artifact(self) -> Artifact:
-        """Its image, which stays loaded as long as this is used. Raises ToolchainError."""
+        """Its image, which stays loaded as long as this object is used. Raises ToolchainError."""
         if self._built is None:
             unit = translation_unit(self._code, self._kernels)
             try:
@@ -179,12 +179,12 @@ class _Source:
                     f"It said:\n{error.said or error}",
                     said=error.said,
                 ) from None
-            weakref.finalize(self, emulate.keep(self._built))
+            weakref.finalize(self, emulate.keep_loaded(self._built))
         return self._built
 
 
 class _Function:
-    """A kernel of a user."""
+    """A user's kernel."""
 
     def __init__(self, machine: Machine, source: _Source, number: int) -> None:
         self._machine = machine
@@ -211,7 +211,7 @@ class _Function:
 
         def run() -> None:
             emulate.launch(artifact, addresses)
-            del values[:]  # they were alive until here
+            del values[:]  # keeps them alive until here
 
         self._machine.work(stream, run, cost(*arguments), work)
 
@@ -222,7 +222,7 @@ class _Emitted:
     def __init__(self, machine: Machine, kernel: Kernel) -> None:
         self._machine = machine
         [self._artifact] = emulate.build([kernel])
-        weakref.finalize(self, emulate.keep(self._artifact))
+        weakref.finalize(self, emulate.keep_loaded(self._artifact))
 
     def __call__(
         self, sizes: Sizes, arguments: Sequence[Any], stream: Stream, work: object

@@ -1,9 +1,8 @@
-"""CUDA-C of users for the host compiler: a translation unit that the emulator can run.
+"""Users' CUDA-C for the host compiler: a translation unit that the emulator can run.
 
-The emulator's launches have one dimension, and its kernels get buffers alone. Here the sizes of
-grid and block come as the first buffer, from which `threadIdx` and `blockIdx` are computed, and
-numbers come as the address of their value. Blocks run one after another, so a static variable can
-be shared memory.
+The emulator's launches have one dimension, and its kernels take only buffers. Here the grid and
+block sizes are the first buffer, from which `threadIdx` and `blockIdx` are computed. Numbers are
+passed by address. Blocks run one after another, so a static variable can serve as shared memory.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _DYNAMIC_SHARED = re.compile(
 
 
 def translation_unit(code: str, kernels: Mapping[str, Sequence[Parameter]]) -> str:
-    """C++ for `kernels`, by name, of one source. Entry number i of the image is `entry(i)`."""
+    """C++ for `kernels` of one source, by name. The image's i-th entry is `entry(i)`."""
     code = _DYNAMIC_SHARED.sub(r"\1* const \2 = (\1*)fs_emulated_self->block->shared;", code)
-    # what the source includes is not to be in a namespace
+    # included files must not be in a namespace
     inside = "#include" not in code
     parts = [_HEAD, "namespace fs_dag_user {" * inside, '#line 1 "kernels.cu"', code, "}" * inside]
     parts.append("using namespace fs_dag_user;" * inside)
@@ -70,5 +69,5 @@ def translation_unit(code: str, kernels: Mapping[str, Sequence[Parameter]]) -> s
 
 
 def entry(number: int) -> str:
-    """The name under which the image has the kernel of this number."""
+    """The name of the image's entry for the kernel with this index."""
     return f"kernel_{number}"

@@ -1,6 +1,6 @@
-"""How backends call functions of JAX.
+"""How backends call JAX functions.
 
-Each gives the arrays of the results, and the tree that they are leaves of.
+Each function returns the arrays of the results, and their pytree structure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fusionstitch.dag.errors import LaunchError
 
 
 class Unversioned:
-    """An array of JAX for DLPack, without the mark that it is read-only, which others refuse."""
+    """A JAX array for DLPack, without the read-only flag, which other libraries reject."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -28,7 +28,7 @@ class Unversioned:
 
 
 def at_once(call: JaxCall, values: list[Any], lent: Set[int]) -> tuple[list[Any], Any, list[Any]]:
-    """Results in memory of their own, their tree, and those that are to be waited for."""
+    """Results with memory of their own, their pytree structure, and those to be waited for."""
     import jax.numpy as jnp
 
     for number in call.copied:
@@ -39,7 +39,7 @@ def at_once(call: JaxCall, values: list[Any], lent: Set[int]) -> tuple[list[Any]
     copies: list[Any] = []
     for i, leaf in enumerate(leaves):
         if (pointer := leaf.unsafe_buffer_pointer()) in taken:
-            # JAX hands arguments on, and one result twice
+            # JAX may return an argument, or one array twice
             leaves[i] = jnp.copy(leaf)
             copies.append(leaves[i])
         else:
@@ -51,7 +51,7 @@ def at_once(call: JaxCall, values: list[Any], lent: Set[int]) -> tuple[list[Any]
 def later(
     call: JaxCall, values: Sequence[Any], lent: Set[int]
 ) -> tuple[list[np.ndarray], Any, Callable[[], None]]:
-    """The arrays of the results, empty, and what fills them when its time has come."""
+    """Empty arrays for the results, and a function that fills them when their turn comes."""
     import jax
     import jax.numpy as jnp
 

@@ -1,7 +1,7 @@
-"""Streams and events without a GPU: queues whose work runs in a random order that they allow.
+"""Streams and events without a GPU: queues whose work runs in a random legal order.
 
-Each piece of work also has a place in simulated time, in which streams wait for nothing but each
-other's events: as on a device that is never full. So tests see overlap, by numbers without noise.
+Each piece of work also has an interval in simulated time, where streams wait only for each other's
+events, as on a device that is never full. So tests can check overlap without noise.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from fusionstitch.dag.backends.backend import DeviceFailure
 
-#: How often giving work to a stream has some of it run at once. Most of it waits for the host.
+#: The probability that adding work to a stream runs some at once. Most of it waits for the host.
 _EAGER = 0.2
 
 
@@ -37,8 +37,8 @@ class Event:
 
 
 class _Task:
-    """`run` is work, `marks` is an event's, `waits` is one that has to be reached before; `given`
-    is the host's time then."""
+    """A task in a stream: `run` is work, `marks` an event to be reached, `waits` an event that must
+    be reached before. `given` is the host's time when it was added."""
 
     __slots__ = ("cost", "given", "marks", "run", "waits", "work")
 
@@ -55,7 +55,7 @@ class _Task:
 
 
 class Stream:
-    """`weight` is how likely its work is to go on: some streams lag far behind others."""
+    """A queue of tasks. `weight` is how likely it advances: some streams lag far behind others."""
 
     __slots__ = ("clock", "priority", "tasks", "weight")
 
@@ -79,7 +79,7 @@ class Machine:
         return Stream(priority, 10.0 ** self._random.uniform(-2, 2))
 
     def work(self, stream: Stream, run: Callable[[], None], cost: float, work: object) -> None:
-        """`cost` is in milliseconds of simulated time."""
+        """Adds work; `cost` is in milliseconds of simulated time."""
         self._add(stream, _Task(run, cost, work=work))
 
     def record(self, event: Event, stream: Stream) -> None:
@@ -103,7 +103,7 @@ class Machine:
         self.check()
 
     def check(self) -> None:
-        """Raises the DeviceFailure of what failed: as on a GPU, nothing runs afterwards."""
+        """Raises the DeviceFailure of failed work: as on a GPU, nothing runs after it."""
         if self._failed is not None:
             raise self._failed
 
@@ -116,7 +116,7 @@ class Machine:
             self._step()
 
     def _step(self) -> None:
-        """Runs the first task of one of the streams that can go on."""
+        """Runs the first task of one of the streams that can advance."""
         ready = [s for s in self._busy if (mark := s.tasks[0].waits) is None or mark.reached]
         if not ready:
             raise DeviceFailure("The streams wait for each other: a defect in fusionstitch.")

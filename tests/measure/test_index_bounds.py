@@ -1,4 +1,4 @@
-"""Integers that index something are spread over it."""
+"""Integers that are indices are spread over what they index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
-from fusionstitch.measure import buffers, places
+from fusionstitch.measure import buffers, index_bounds
 
 TABLE, ROWS = jax.ShapeDtypeStruct((5003, 48), jnp.float32), 5003
 TOKENS = jax.ShapeDtypeStruct((64, 7), jnp.int32)
@@ -53,7 +53,7 @@ def followed(table: Any, place: Any) -> Any:
             (TABLE, jax.ShapeDtypeStruct((), jnp.int32)),
             ROWS - 99,
         ),
-        (onehot, (TABLE, TOKENS), places.LEAST),
+        (onehot, (TABLE, TOKENS), index_bounds.LEAST),
         (read_in_turn, (TABLE, TOKENS), ROWS),
         (followed, (TABLE, jax.ShapeDtypeStruct((5003,), jnp.int32)), 48),
     ],
@@ -61,7 +61,7 @@ def followed(table: Any, place: Any) -> Any:
 def test_the_least_extent_that_is_indexed(fun: Any, shapes: Any, below: int) -> None:
     ir = jax.jit(fun).lower(*shapes).compiler_ir("hlo")
     graph = from_proto(inline_calls(ir.as_serialized_hlo_module_proto())).entry
-    assert places.below(graph) == (places.LEAST, below)
+    assert index_bounds.below(graph) == (index_bounds.LEAST, below)
 
 
 def test_inputs_are_below() -> None:

@@ -1,5 +1,5 @@
-"""Folders for the files of some work, such as a compiler's: they outlive neither it nor, for long,
-the process that asked."""
+"""Temporary folders, for example for a compiler. They do not outlive the work, nor for long a
+process that was killed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PREFIX = "fusionstitch-work-"
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A new folder for this user alone, removed at the end. The first one of a process also removes
+    """A new folder for this user only, removed at the end. The first one of a process also removes
     those of killed processes. Raises OSError."""
     _sweep(tempfile.gettempdir())
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX))
         trust.open_to_its_owner(path)
         with _locked(path) as mine:
-            if not mine:  # taken for an old one in between
+            if not mine:  # another process took it for an old one
                 continue
             try:
                 yield path
@@ -36,9 +36,9 @@ def folder() -> Iterator[Path]:
 
 
 @functools.cache
-def _sweep(place: str) -> None:
-    """Removes what this user's killed processes left in `place`."""
-    with contextlib.suppress(OSError), os.scandir(place) as entries:
+def _sweep(parent: str) -> None:
+    """Removes what this user's killed processes left in `parent`."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX):
                 with contextlib.suppress(OSError), _locked(Path(entry.path)) as mine:
@@ -48,8 +48,8 @@ def _sweep(place: str) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Whether a folder is this user's, still there and nobody's at work: a lock goes with the
-    process that holds it, however it ends and whatever number another one gets."""
+    """Whether a folder belongs to this user, still exists, and is not in use. A lock ends with the
+    process that holds it, however that ends and whatever process reuses its number."""
     with trust.opened(path) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,23 +1,23 @@
-"""What integer inputs may hold when a program is measured: as indices they are to be spread over
-what they index, as in use. Where all of them were 0 or 1, gathers would find each row in L1, and
-scatters would wait for two rows."""
+"""Bounds for integer inputs of measured programs. Indices should be spread over what they index, as
+in real use. If all were 0 or 1, gathers would find each row in L1, and scatters would contend for
+two rows."""
 
 from __future__ import annotations
 
 from fusionstitch.hlo.graph import INTEGERS, Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: Integers that index nothing are below this.
+#: Bound of integers that are not indices.
 LEAST = 2
-#: What an index goes through on its way: conversions, wraps of negative ones, shapes.
+#: Ops that an index passes through: conversions, wraps of negative ones, shape changes.
 _HANDED_ON = frozenset({Kind.ELEMENTWISE, Kind.MOVEMENT})
-#: What takes elements of its first operand.
+#: Ops that take elements of their first operand.
 _TAKING = frozenset({"gather", "dynamic-slice"})
 
 
 def below(graph: Graph) -> tuple[int, ...]:
-    """For each parameter of `graph` a number that its integers are to be below: the least extent
-    that they index on any way, `LEAST` where they index nothing."""
+    """An exclusive upper bound for the integers of each parameter of `graph`: the smallest extent
+    that they index on any path, or `LEAST` if they index nothing."""
     return tuple(_below(graph, parameter) for parameter in graph.parameters)
 
 
@@ -38,26 +38,27 @@ def _below(graph: Graph, parameter: Op) -> int:
 
 
 def _handed_on(graph: Graph, user: Op, index: Op) -> list[tuple[Graph, Op]]:
-    """What a `user` of `index` makes of it that may be an index, with the graph it is in: a loop
-    hands what it begins with to its iterations."""
+    """Results of `user` that may be the index passed on, with their graph: a loop passes its
+    initial values to its iterations."""
     taken = user.opcode in _TAKING and user.operands[0] is index
     if (taken or kind_of(user.opcode) in _HANDED_ON) and user.dtype in INTEGERS:
         return [(graph, user)]
     loops = [one for one in graph.users[user.id] if one.opcode == "while"]
     if user.opcode != "tuple" or not loops:
         return []
-    places = [number for number, one in enumerate(user.operands) if one is index]
+    positions = [number for number, one in enumerate(user.operands) if one is index]
     return [
         (called, read)
         for loop in loops
         for called in loop.called
         for read in called.users[called.parameters[0].id]
-        if read.opcode == "get-tuple-element" and read.attrs["index"] in places
+        if read.opcode == "get-tuple-element" and read.attrs["index"] in positions
     ]
 
 
 def _indexed(user: Op, index: Op) -> list[int]:
-    """How many places of each dim that `index` indexes in `user`; none where it is no index."""
+    """The number of positions in each dim that `index` indexes in `user`; empty if it is no
+    index."""
     attrs, operands = user.attrs, user.operands
     dims = operands[0].dims if operands else ()
     if user.opcode == "gather" and operands[1] is index:

@@ -1,4 +1,5 @@
-"""Execution inside XLA with trials: each new program runs both ways, the faster one serves it."""
+"""Execution inside XLA with trials: each new program runs both ways, and the faster one serves
+it."""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from typing import Any
 
 from fusionstitch.arguments import Statics
 from fusionstitch.errors import reason
-from fusionstitch.execution import behind, recall
+from fusionstitch.execution import deferred, recall
 from fusionstitch.execution.cuda import Cuda, Prepared
 from fusionstitch.execution.marked_name import marked_name
 from fusionstitch.execution.path import Find, Jit, Lower, name_of
+from fusionstitch.execution.programs import Contest, Program, lost, with_trial
 from fusionstitch.execution.recovery import jax_runtime_error
 from fusionstitch.execution.served import Left, Served
 from fusionstitch.execution.tracebacks import hide_own_frames
-from fusionstitch.execution.tried import Contest, Program, lost, told
 from fusionstitch.execution.variants import (
-    Held,
+    FunctionRef,
     NewProgram,
     frozen,
     is_op_by_op,
@@ -37,16 +38,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class _Variants:
-    """The jits of one function, as long as that lives. One that is `free` is traced unasked."""
+    """The jits of one function, for as long as it lives. One that is `free` lets every trace
+    pass."""
 
-    held: Held
+    function: FunctionRef
     make: Jit
     keywords: Mapping[str, Any]
     token: str
 
     def jit(self, kind: str, free: bool = False) -> Any:
-        """That of XLA, of an attempt, or of the pass alone."""
-        fun = self.held()
+        """The jit for XLA, for an attempt, or for the pass alone."""
+        fun = self.function()
         assert fun is not None, "a Jitted holds its function"
         mark = self.token + ("" if kind == DIRECT else kind)
         name = name_of(fun) if kind == XLA else marked_name(name_of(fun), mark)
@@ -58,9 +60,9 @@ class _Variants:
         return any(one not in (None, (), [], "") for one in given)
 
 
-class CudaTried(Cuda):
-    """Jits of the function under several names: what serves a program is decided when it is first
-    called (see `fusionstitch.trial`)."""
+class CudaWithTrials(Cuda):
+    """Jits of the function under several names. The first call of a program decides which of them
+    serves it (see `fusionstitch.trial`)."""
 
     def __init__(
         self,
@@ -76,8 +78,8 @@ class CudaTried(Cuda):
         super().__init__(fun, own, jit, keywords, options, prepared)
         self.own, self.options = own, options
 
-        def serving(held: Held) -> Served:
-            jits = _Variants(held, jit, keywords, prepared.token)
+        def serving(function: FunctionRef) -> Served:
+            jits = _Variants(function, jit, keywords, prepared.token)
             return Served(jits.jit, Statics(fun, keywords))
 
         given = frozen(keywords)
@@ -86,10 +88,10 @@ class CudaTried(Cuda):
 
     @property
     def call(self) -> Callable[..., Any]:
-        reasons, errors = behind.reasons, behind.errors
+        reasons, errors = deferred.reasons, deferred.errors
 
-        # no method, and no keywords where there are none: either costs each call some tenths of a
-        # microsecond
+        # no method, and no keywords if there are none: either would add some tenths of a
+        # microsecond to every call
         def call(*args: Any, **kwargs: Any) -> Any:
             new, serve = False, self.served.call
             try:
@@ -102,10 +104,10 @@ class CudaTried(Cuda):
                         raise
                     results = self.recovery.instead(error, serve, args, kwargs)
                     self._left()
-                if new:  # not inside of `except`: the user's errors are to have no context of ours
+                if new:  # outside of `except`: the user's errors get no context of ours
                     results = self._new(args, kwargs)
                 if reasons or errors:
-                    behind.settle(self.whose, self.tell)
+                    deferred.deliver(self.marked_function, self.warn_user)
             except Exception as error:
                 hide_own_frames(error)
                 raise
@@ -114,16 +116,16 @@ class CudaTried(Cuda):
         return call
 
     def _left(self) -> None:
-        """Has XLA serve every call, once a stitched program has failed."""
+        """Makes XLA serve every call after a stitched program has failed."""
         if self.recovery.failed:
             self.served = Left(self.own)
 
     def _new(self, args: Any, kwargs: Any) -> Any:
-        """The first run of a program, after it was decided who serves it."""
+        """The first run of a program, after deciding what serves it."""
         if under_a_trace((args, kwargs)) or is_op_by_op():
             return self.jitted(*args, **kwargs)
         served = self.served
-        # another thread has seen it fail; what is decided here would be taken for a GPU's as well
+        # another thread saw it fail; a decision made here would be taken for a GPU's
         if isinstance(served, Left) or not triable.here((args, kwargs)):
             return self.own(*args, **kwargs)
         with served.deciding():
@@ -133,7 +135,7 @@ class CudaTried(Cuda):
                 run = served.jit(serving)
             else:
                 with tracing():
-                    run = served.take_turns(args, kwargs, serving.in_turns)
+                    run = served.alternate(args, kwargs, serving.alternation)
             self._left()
             served.forget_losers()
         with tracing():
@@ -145,17 +147,17 @@ class CudaTried(Cuda):
         return results
 
     def _serving(self, served: Served, args: Any, kwargs: Any) -> str | Program:
-        """Who serves the program of a call: as is known, or as a trial shows; the program itself
-        where its own calls are the trial."""
+        """What serves the program of a call, from a stored outcome or a new trial. Returns the
+        program itself if its own calls are the trial."""
         jit = served.jit
         with tracing():
             traced = jit(XLA).trace(*args, **kwargs)
             try:
                 text = traced.lower().as_text()
             except Exception as error:
-                # a stage puts what is no array into the user's classes, which a call does not; and
-                # an error of lowering is the call's to raise
-                logger.info("%s is not tried: %s", self.name, reason(error))
+                # lowering puts other objects than arrays into the user's classes, which a call does
+                # not; and an error of lowering is for the call to raise
+                logger.info("%s has no trial: %s", self.name, reason(error))
                 return DIRECT
         program = self._program(
             compile=lambda kind: jit(kind).trace(*args, **kwargs).lower().compile(),
@@ -165,10 +167,10 @@ class CudaTried(Cuda):
         if (found := outcome.known(program.key)) is not None:
             return found.serves
         if verdict := triable.program(traced.jaxpr.effects, text):
-            return program.tried(args, kwargs, self.variants.donates, text).serves
+            return program.hold_trial(args, kwargs, self.variants.donates, text).serves
         if self.options.trial == "calls":
             return program
-        logger.info("%s is not tried: %s", self.name, verdict.reason)
+        logger.info("%s has no trial: %s", self.name, verdict.reason)
         return DIRECT
 
     def _program(
@@ -177,12 +179,12 @@ class CudaTried(Cuda):
         run: Callable[[str, Any], Callable[..., Any]],
         key: str,
     ) -> Program:
-        settle = functools.partial(behind.settle, self.whose, self.tell)
+        deliver = functools.partial(deferred.deliver, self.marked_function, self.warn_user)
         leave = self.recovery.leave
-        return Program(self.name, self.token, self.device, compile, run, settle, leave, key)
+        return Program(self.name, self.token, self.device, compile, run, deliver, leave, key)
 
     def _key(self, text: str, compiling: Mapping[str, Any]) -> str:
-        """What the outcome of a program with this text is kept under."""
+        """The key of the outcome of a program with this text."""
         import jax
 
         how = {**(self.variants.keywords.get("compiler_options") or {}), **compiling}
@@ -195,17 +197,17 @@ class CudaTried(Cuda):
     def compile(
         self, traced: Any, plain: Lower, lowered: Any, *args: Any, **keywords: Any
     ) -> tuple[Any, Find]:
-        """XLA's program, which `lowered` is, or the stitched one: as is known, or for a trial that
-        the first call holds."""
+        """XLA's program, which `lowered` is, or the stitched one: by a stored outcome, or for a
+        trial that the first call holds."""
         text = lowered.as_text()
         key = self._key(text, {"": args, **keywords} if args or keywords else {})
         found = outcome.known(key)
-        tried = found is None and triable.program(traced.jaxpr.effects, text)
-        kind = found.serves if found is not None else ATTEMPTS[0] if tried else DIRECT
+        needs_trial = found is None and triable.program(traced.jaxpr.effects, text)
+        kind = found.serves if found is not None else ATTEMPTS[0] if needs_trial else DIRECT
 
         def compile(kind: str) -> Any:
-            asked = lowered if kind == XLA else plain(self.variants.jit(kind, free=True))
-            return asked.compile(*args, **keywords)
+            stage = lowered if kind == XLA else plain(self.variants.jit(kind, free=True))
+            return stage.compile(*args, **keywords)
 
         program = self._program(compile, lambda kind, compiled: compiled, key)
 
@@ -214,8 +216,8 @@ class CudaTried(Cuda):
             if kind != DIRECT and not attempt.stitched:
                 return compile(XLA), attempt.find
             if found is not None:
-                return attempt.call, lambda: told(attempt.find(), found)
-            if not tried:
+                return attempt.call, lambda: with_trial(attempt.find(), found)
+            if not needs_trial:
                 return attempt.call, attempt.find
             contest = Contest(program, attempt, self.variants.donates, text)
             return contest, contest.find
@@ -226,7 +228,7 @@ class CudaTried(Cuda):
         if kind == XLA and found is not None:
             return compile(XLA), lambda: lost(recall.again(found.program), found)
         compiled = self.recovery.compile(stitched, unstitched)
-        behind.settle(self.whose, self.tell)
+        deferred.deliver(self.marked_function, self.warn_user)
         return compiled
 
     def cache_size(self) -> int:

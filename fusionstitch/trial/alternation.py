@@ -1,7 +1,7 @@
-"""A trial on the user's own calls: both executables take turns until one has proven to be faster.
+"""A trial on the user's own calls: two executables alternate until one has proven to be faster.
 
-For programs that must not run more often than they are called. Each call is waited for, and what it
-returns is the call's.
+This is for programs that must not run more often than they are called. Each call is waited for, and
+returns its own results.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from fusionstitch.trial.sides import ROUNDS, WARM_UPS, Times, wall_times
 
-#: Calls of each side: those that warm it, and those that count.
+#: Calls of each side: warm-up calls and timed calls.
 CALLS = WARM_UPS + ROUNDS
 
 
-class Turns:
-    """What is called in the place of two executables; `decided` is told their times once."""
+class Alternation:
+    """Called instead of two executables. Calls `decided` once, with their times."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Reports and explain() say what was measured."""
+"""Reports and explain() show what was measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def test_winners(database: Database) -> None:
 
 
 def test_losers(database: Database) -> None:
-    text = explain(guarded(MIXED, Both(lambda n: (9.0, 9.0), runs=False), database))
+    found = guarded(MIXED, Both(lambda n: (9.0, 9.0), runs=False), database)
+    text = explain(found, rejected=True)
     assert SLOWER in text
     assert "measured_us 9.00, measured_xla_us 9.00" in text
 

@@ -1,4 +1,4 @@
-"""The trial of one program of a jitted function: its executables, and which of them serves."""
+"""A program of a jitted function: its executables, its trial, and which of them serves."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fusionstitch.execution.variants import tracing
 from fusionstitch.hlo.brief import brief
 from fusionstitch.runtime import xla_pass
 from fusionstitch.trial import outcome, triable
-from fusionstitch.trial.asked import Asked, on_trial
 from fusionstitch.trial.outcome import ATTEMPTS, DIRECT, XLA, Outcome
+from fusionstitch.trial.request import TrialRequest, on_trial
 from fusionstitch.trial.runs import Runs, arrays_of
 
 if TYPE_CHECKING:
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What is said where a trial would wait for itself.
-BUSY = "A program that calls back is on trial, and this one may be part of it."
-#: What is said where XLA's executable fails on trial, as without memory for runs in a row.
-CUT_SHORT = "It could not be run as often as a trial runs it."
-#: Characters of a compiled text up to which its kernels are told apart; of a longer one the span
-#: alone is known, as reading it would take seconds.
+#: The reason if a trial would wait for itself.
+BUSY = "The program on trial has host callbacks, and this one may be called by them."
+#: The reason if XLA's executable fails during a trial, for example without memory for runs in a
+#: row.
+CUT_SHORT = "It failed during its trial, which runs it many times."
+#: Above this many characters of compiled text, only the span of the program is known, not its
+#: kernels: reading the text would take seconds.
 MOST_TEXT = 300_000
 
 
@@ -43,16 +44,16 @@ class Program:
     """A program of a function.
 
     Attributes:
-        name: the function's
-        token: of the function's marks
-        device: the profile that is planned for
-        compile: compiles it for XLA, for an attempt or for the pass alone: JAX's Compiled
+        name: the function's name
+        token: token of the function's marks
+        device: the profile to plan for
+        compile: compiles it for XLA, for an attempt, or for the pass alone; returns JAX's Compiled
         run: how the executable of a kind is called
-        settle: tells what the pass left behind, and raises what was asked for
-        refuse: is told why, and by what error, a stitched executable cannot be had or run
-        key: what its outcome is kept under
-        attempts: the stitched executables that there are
-        planned: what the pass made of the first of them, also where XLA refused that
+        deliver: issues the deferred warnings of the pass, and raises its deferred error
+        refuse: called with the reason and the error if a stitched executable cannot be made or run
+        key: the key of its outcome
+        attempts: the stitched executables so far
+        planned: the plan of the first of them, also if XLA refused it
     """
 
     name: str
@@ -60,55 +61,56 @@ class Program:
     device: Device
     compile: Callable[[str], Any]
     run: Callable[[str, Any], Callable[..., Any]]
-    settle: Callable[[], None]
+    deliver: Callable[[], None]
     refuse: Callable[[str, BaseException], None]
     key: str
     attempts: dict[str, Attempt] = field(default_factory=dict)
     planned: Stitched | None = None
 
     def attempt(self, kind: str) -> Attempt:
-        """A stitched executable, compiled where it is not yet. Raises what XLA does."""
+        """A stitched executable, compiled on first use. Raises what XLA raises."""
         if kind not in self.attempts:
             self.attempts[kind] = self._attempt(kind)
         return self.attempts[kind]
 
-    def tried(self, args: Any, kwargs: Any, donates: bool, text: str) -> Outcome:
-        """Who serves it, after a trial with these arguments, which stay as they are."""
+    def hold_trial(self, args: Any, kwargs: Any, donates: bool, text: str) -> Outcome:
+        """Holds a trial with these arguments, which stay unchanged; returns its outcome."""
         from fusionstitch.trial.trial import AttemptFailed, Trial
 
         _await((args, kwargs))
-        asked = Asked(self.token, triable.calls_back(text))
-        with on_trial(asked) as held, tracing():
+        request = TrialRequest(self.token, triable.calls_back(text))
+        with on_trial(request) as held, tracing():
             if not held:
                 return Outcome(XLA, BUSY)
-            if (known := outcome.known(self.key)) is not None:  # another thread was faster
+            if (known := outcome.known(self.key)) is not None:  # another thread decided it
                 return known
             if not (verdict := triable.now()):
                 return Outcome(DIRECT, verdict.reason)
             runs = Runs(args, kwargs, donates)
             began = time.perf_counter()
             try:
-                found = Trial(self._xla, self.attempt, runs).hold(asked)
+                found = Trial(self._xla, self.attempt, runs).hold(request)
             except AttemptFailed as failed:
                 self.refuse(failed.why, failed.error)
                 return Outcome(XLA, failed.why)
-            except jax_runtime_error() as error:  # what is the user's is raised by the call itself
-                logger.info("%s was not tried to the end: %s", self.name, error)
+            except jax_runtime_error() as error:  # the user's errors are raised by the call itself
+                logger.info("the trial of %s was cut short: %s", self.name, error)
                 return Outcome(XLA, CUT_SHORT)
-            if found.times or found.program:  # the pass has seen it: it is not of another platform
-                outcome.keep(self.key, found)
+            if found.times or found.program:  # the pass saw it, so it is not for another platform
+                outcome.remember(self.key, found)
             logger.info("%s: %s (%.2f s)", self.name, found.reason, time.perf_counter() - began)
             return found
 
-    def in_turns(self, serve: Callable[[str], None]) -> Callable[..., Any]:
-        """What serves it while its own calls are the trial; `serve` is told who does after that."""
-        from fusionstitch.trial.turns import Turns
+    def alternation(self, serve: Callable[[str], None]) -> Callable[..., Any]:
+        """Makes the program's own calls the trial: what serves it meanwhile. Calls `serve` with the
+        winner."""
+        from fusionstitch.trial.alternation import Alternation
 
         with loaded_meanwhile():
             theirs = self.run(XLA, self.compile(XLA))
         try:
             attempt = self.attempt(ATTEMPTS[0])
-        except jax_runtime_error() as error:  # XLA's compile has not failed
+        except jax_runtime_error() as error:  # XLA's own compile has succeeded
             self.refuse(why_failed(REFUSED, error), error)
             serve(XLA)
             return theirs
@@ -118,10 +120,10 @@ class Program:
 
         def decided(times: Times) -> None:
             kind = ATTEMPTS[0] if times.won else XLA
-            outcome.keep(self.key, Outcome.of(kind, (times,), attempt.program))
+            outcome.remember(self.key, Outcome.of(kind, (times,), attempt.program))
             serve(kind)
 
-        return Turns(attempt.call, theirs, decided)
+        return Alternation(attempt.call, theirs, decided)
 
     def _xla(self) -> Baseline:
         from fusionstitch.costmodel.xla_truth import XlaTruth, kernels_us, truth_of
@@ -156,7 +158,7 @@ class Program:
             finally:
                 planned, program = planned_in(event)
                 self.planned = self.planned or planned
-        self.settle()
+        self.deliver()
 
         def find() -> Stitched | None:
             known = [event] if event is not None else []
@@ -168,10 +170,10 @@ class Program:
         return Attempt(self.run(kind, compiled), bool(keys), planned, program, find)
 
     def _clock(self, compiled: Any) -> Clock | None:
-        """What reads spans of an executable, if that runs on one device."""
+        """The clock for spans of an executable, if it runs on a single device."""
         from fusionstitch.measure.spans import spans
 
-        # shardings would be put into the user's classes, which may take nothing but arrays
+        # shardings would be put into the user's classes, which may accept only arrays
         devices = compiled.runtime_executable().local_devices()
         if len(devices) > 1:
             return None
@@ -183,24 +185,24 @@ class Program:
 
 
 def planned_in(event: xla_pass.Event | None) -> tuple[Stitched | None, str]:
-    """What a compile stitched, and what its plan is kept under, as far as the pass has seen it."""
+    """What a compile stitched, and the key of its plan, if the pass saw it."""
     from fusionstitch.compiler.stitched import Stitched
 
     result = None if event is None else event.result
     if isinstance(result, Stitched):
         return result, result.program
-    return None, result.program if isinstance(result, recall.Kept) else ""
+    return None, result.program if isinstance(result, recall.StoredProgram) else ""
 
 
 def _await(arguments: Any) -> None:
-    """Waits for arguments before the program is on trial: one may be what a program returns whose
-    callback needs a trial first. What fails in that is raised by the call."""
+    """Waits for arguments before the trial starts. An argument may come from a program whose
+    callback needs a trial first. Errors in it are raised by the call."""
     import jax
 
     try:
         jax.block_until_ready([leaf for leaf in arrays_of(arguments) if not leaf.is_deleted()])
     except jax_runtime_error() as error:
-        logger.info("an argument cannot be had: %s", error)
+        logger.info("an argument is not available: %s", error)
 
 
 def _not_there(*args: Any, **kwargs: Any) -> Any:
@@ -208,9 +210,9 @@ def _not_there(*args: Any, **kwargs: Any) -> Any:
 
 
 class Contest:
-    """A program compiled ahead of time, both ways: its first call is a trial, and the winner serves
-    that call and all others. All else is asked of the stitched one before that, and of the winner
-    after it."""
+    """A program compiled ahead of time both ways. Its first call is a trial, and the winner serves
+    that call and all others. Attributes come from the stitched executable before the trial, and
+    from the winner after it."""
 
     def __init__(self, program: Program, attempt: Attempt, donates: bool, text: str):
         self._program, self._attempt = program, attempt
@@ -219,7 +221,7 @@ class Contest:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if (trial := self._trial) is not None:
-            self._decided(self._program.tried(args, kwargs, *trial))
+            self._decided(self._program.hold_trial(args, kwargs, *trial))
         return self._stage(*args, **kwargs)
 
     def _decided(self, found: Outcome) -> None:
@@ -230,16 +232,16 @@ class Contest:
         else:
             attempt = self._program.attempt(found.serves)
             self._stage = attempt.call
-            self._find = lambda: told(attempt.find(), found)
+            self._find = lambda: with_trial(attempt.find(), found)
         self._trial = None
 
     @property
     def is_undecided(self) -> bool:
-        """Whether it has yet to be called."""
+        """Whether the trial is still to come."""
         return self._trial is not None
 
     def find(self) -> Stitched | None:
-        """What is stitched in it, and why."""
+        """What is stitched in it, with the outcome of the trial."""
         return self._find()
 
     def __getattr__(self, name: str) -> Any:
@@ -251,13 +253,13 @@ class Contest:
         return brief(repr(self._stage))
 
 
-def told(planned: Stitched | None, found: Outcome) -> Stitched | None:
-    """What is stitched in a program, with what its trial has shown."""
+def with_trial(planned: Stitched | None, found: Outcome) -> Stitched | None:
+    """The plan of a program, with the result of its trial."""
     return None if planned is None else dataclasses.replace(planned, trial=found.reason)
 
 
 def lost(planned: Stitched | None, found: Outcome) -> Stitched | None:
-    """What was planned for a program that XLA serves, and why it does."""
+    """The plan of a program that XLA serves, with the reason."""
     from fusionstitch.compiler.stitched import Fallback
 
     if planned is None or not planned.stitches:

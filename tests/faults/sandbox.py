@@ -1,4 +1,4 @@
-"""Where a fault is injected: a cache folder of its own, and ways to break what is around it."""
+"""Where a fault is injected: a separate cache folder, and ways to break its environment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class HangError(BaseException):
 
 @contextlib.contextmanager
 def no_hang() -> Iterator[None]:
-    """Raises HangError where the body does not come to an end. How long it takes is no matter."""
+    """Raises HangError if the body does not end. How long it takes does not matter."""
 
     def late(*_: object) -> None:
         raise HangError(f"not done after {HANG} s")
@@ -50,15 +50,15 @@ def no_hang() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def each_call(told: Callable[[int], object], of: str = "") -> Iterator[None]:
-    """Tells the number of each function in Python that is called, here and on threads that begin
-    meanwhile, when it is: a measure of work that is the same on any machine. Only functions in
-    files whose paths begin with `of` count."""
+def each_call(observe: Callable[[int], object], of: str = "") -> Iterator[None]:
+    """Calls `observe` with the number of each Python function call, here and on threads started
+    meanwhile: a measure of work that is the same on any machine. Only functions in files whose
+    paths begin with `of` count."""
     numbers = itertools.count()
 
     def call(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(of):
-            told(next(numbers))
+            observe(next(numbers))
 
     before = sys.getprofile()
     threading.setprofile(call)
@@ -72,18 +72,18 @@ def each_call(told: Callable[[int], object], of: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def few_calls(most: int) -> Iterator[None]:
-    """Raises HangError where the body calls more functions."""
+    """Raises HangError if the body calls more functions."""
 
-    def told(number: int) -> None:
+    def observe(number: int) -> None:
         if number >= most:
             raise HangError(f"not done after {most} calls")
 
-    with each_call(told):
+    with each_call(observe):
         yield
 
 
 @dataclass
-class Place:
+class Sandbox:
     """`folder` is the cache in use, `tmp` a folder for anything else."""
 
     patch: pytest.MonkeyPatch
@@ -92,14 +92,14 @@ class Place:
     after: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def forget(self) -> None:
-        """Lets the next use of the cache open it anew, and its warnings be new."""
+        """Makes the next use of the cache open it again, and repeat its warnings."""
         builders.store.cache_clear()
         cache._warned.clear()
         cache._busy.clear()
         toolchain._hung.clear()
 
     def shared(self) -> Path:
-        """A folder that every user can reach and write to."""
+        """A folder that every user can access and write to."""
         folder = Path(self.after.enter_context(tempfile.TemporaryDirectory()))
         folder.chmod(0o777)
         return folder
@@ -117,9 +117,8 @@ class Place:
         self.patch.setattr(target, lambda *_, **__: value)
 
     def compiler(self, script: str, *limits: str) -> None:
-        """Makes a shell script the host compiler. $out is the file that it is asked to write, $real
-        the compiler in whose place it stands. `limits` are those of the toolchain's times that a
-        script runs into which never ends."""
+        """Makes a shell script the host compiler. $out is its output file, $real the real compiler.
+        `limits` names the toolchain's time limits that a hanging script is meant to reach."""
         path = self.tmp / "compiler"
         find_out = 'out=; for a; do if [ "$out" = next ]; then out=$a; fi; '
         find_out += '[ "$a" = -o ] && out=next; done\n'
@@ -142,7 +141,7 @@ class Place:
             damage(path)
 
     def sealed(self, value: bytes) -> None:
-        """Puts `value` in the place of every entry, with a digest that holds."""
+        """Replaces every entry by `value`, with a valid digest."""
         self.each_entry(lambda p: p.write_bytes(cache._sealed(p.name, value) + value))
 
     def foreign(self, path: Path) -> None:
@@ -155,13 +154,13 @@ class Place:
 
     def disk(self, step: str, number: int) -> None:
         """Makes one step of writing an entry fail: "open", "write" or "rename". Other disks, such
-        as that of temporary files, are sound."""
+        as that of temporary files, work."""
         error = OSError(number, os.strerror(number))
         here = os.path.realpath(self.folder)
 
-        def failing(plain: Callable[..., Any], place: Callable[..., Any]) -> Callable[..., Any]:
+        def failing(plain: Callable[..., Any], folder_of: Callable[..., Any]) -> Callable[..., Any]:
             def step(*args: Any, **kwargs: Any) -> Any:
-                if os.path.realpath(place(*args, **kwargs) or "/").startswith(here):
+                if os.path.realpath(folder_of(*args, **kwargs) or "/").startswith(here):
                     raise error
                 return plain(*args, **kwargs)
 
@@ -216,13 +215,13 @@ class Place:
         class Connection(sqlite3.Connection):
             def execute(self, *args: Any) -> Any:
                 count[0] += 1
-                if count[0] > after and "memory" not in self.place:
+                if count[0] > after and "memory" not in self.path:
                     raise error
                 return super().execute(*args)
 
-        def connect(place: str, *args: Any, **kwargs: Any) -> Any:
-            made = plain(place, *args, factory=Connection, **kwargs)
-            made.place = place
+        def connect(path: str, *args: Any, **kwargs: Any) -> Any:
+            made = plain(path, *args, factory=Connection, **kwargs)
+            made.path = path
             return made
 
         self.patch.setattr("fusionstitch.runtime.cache.sqlite3.connect", connect)
