@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fusionstitch.codegen.generate import generate
@@ -26,26 +26,33 @@ from tests.codegen.regions import whole
 GRAPHS = Path(__file__).parent / "graphs.zip"
 
 
-def texts_of_cases() -> Iterator[tuple[str, str]]:
-    """The kernels of the cases, by name."""
-    for name, program in CASES.items():
-        yield f"cases/{name}", text(program.case().kernel())
+def texts_of_cases(names: Iterable[str] | None = None) -> Iterator[tuple[str, str]]:
+    """The kernels of the cases, by name; of those in `names` alone, if it is given."""
+    for name in CASES if names is None else names:
+        yield f"cases/{name}", text(CASES[name].case().kernel())
 
 
-def texts_of_graphs() -> Iterator[tuple[str, str]]:
-    """The kernels of the stored regions for an H200, by name; a refused one is its reason."""
+def texts_of_graphs(names: Iterable[str] | None = None) -> Iterator[tuple[str, str]]:
+    """The kernels of the stored regions for an H200, by name; of those in `names` alone, if it is
+    given. The text of a refused one is its reason."""
     target = device("h200")
-    for name, graph in stored():
+    for name, graph in stored(names):
         try:
             yield f"graphs/{name}", text(generate(graph, target))
         except CodegenError as error:
             yield f"graphs/{name}", f"refused: {error}"
 
 
-def stored() -> Iterator[tuple[str, Graph]]:
-    """The stored regions by name, in the order of the archive."""
+def names_of_graphs() -> list[str]:
+    """The names of the stored regions, in the order of the archive."""
     with zipfile.ZipFile(GRAPHS) as archive:
-        for name in archive.namelist():
+        return archive.namelist()
+
+
+def stored(names: Iterable[str] | None = None) -> Iterator[tuple[str, Graph]]:
+    """The stored regions by name, all of them or those in `names`."""
+    with zipfile.ZipFile(GRAPHS) as archive:
+        for name in archive.namelist() if names is None else names:
             entry = from_proto(archive.read(name)).entry
             yield name, whole(simplify(entry), "region")
 
