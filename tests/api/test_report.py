@@ -67,7 +67,10 @@ def test_of_a_function() -> None:
 @pytest.mark.parametrize(
     ("times", "said"),
     [
-        ((None, None), r"won: .* times as fast\), modelled at .*: 1 kernel instead of 4 and .* traffic"),
+        (
+            (None, None),
+            r"won: .* times as fast\), modelled at .*: 1 kernel instead of 4 and .* traffic",
+        ),
         (
             (9.0, 3.0),
             r"won: 6.0 us \(3.00 times as fast\), measured at 3.0 us a call, 9.0 us",
