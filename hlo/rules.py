@@ -189,7 +189,7 @@ def element_of_tuple(op: Op) -> Op | None:
 
 
 @rule("get-tuple-element")
-def kept_by_loop(op: Op) -> Op | None:
+def unchanged_by_loop(op: Op) -> Op | None:
     """get-tuple-element(while(tuple(x, y)), 0) -> x, if the body gives x as it gets it"""
     loop, index = op.operands[0], op.attrs["index"]
     if loop.opcode != "while" or loop.operands[0].opcode != "tuple":

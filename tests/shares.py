@@ -116,7 +116,7 @@ LONG = frozenset(
         "tests/coverage/test_limits.py::test_every_op_that_kernels_know_is_in_a_case",
         "tests/coverage/test_limits.py::test_the_page_of_limits_is_what_the_table_gives",
         "tests/coverage/test_limits.py::test_what_is_left_to_xla_has_a_reason",
-        "tests/dag/test_benchmarks.py::test_a_long_program_leaves_nothing_behind",
+        "tests/dag/test_benchmarks.py::test_a_long_program_leaks_nothing",
         "tests/examples/test_examples.py::test_unrolled_and_scanned_recurrences_agree",
         "tests/loops/test_long_run.py::test_a_process_that_dies_costs_one_program",
         "tests/patterns/test_loop_rules.py::test_rules_do_not_go_as_deep_as_an_iteration",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.shares import ROOT, SHARES
+from tests.shares import LONG, ROOT, SHARES
 
 FILE = "tests/integration/test_sizes.py"
 
@@ -33,3 +33,9 @@ def test_both_shares_are_all_cases() -> None:
     assert sorted([*quick, *slow]) == sorted(whole)
     cases = [one for one in whole if "[" in one]
     assert len(cases) / SHARES[FILE] <= len([one for one in quick if "[" in one]) < len(cases)
+
+
+@pytest.mark.parametrize("name", sorted(LONG))
+def test_each_long_test_is_there(name: str) -> None:
+    file, test = name.split("::")
+    assert f"\ndef {test}(" in (ROOT / file).read_text()
