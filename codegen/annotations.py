@@ -18,18 +18,21 @@ from fusionstitch.hlo.graph import Op
 class Annotations:
     """What is known of one value.
 
-    Attributes: rounded: whether it is rounded to its type at once, whatever the numerics, since
-    something is decided by it (`rewrite/roundings.py`) alike: whether all loops that compute it
-    must get the same bits, since it is compared with an extremum of such values
-    (`rewrite/comparisons.py`) matches: whether it sums up those of a few updates that match an
-    element: every element is compared with all of them (`rewrite/scatter_sums.py`) once: whether it
-    is computed once, whatever that takes: much depends on each of its elements
-    (`rewrite/scan_pieces.py`) tile: whether it is computed in tiles, with what they share with
-    their neighbours (`rewrite/halo_tiles.py`) counts: of a parameter without memory: the integer
-    that it stands for, such as the number of an iteration (`while_loops/trips.py`) or the first row
-    of a block (`dealt.py` there) part_of: of partial sums that have a part of the device to
-    themselves: the number of the sum that was split into them, in the region before that
-    (`schedule/split.py`)
+    Attributes:
+        rounded: whether it is rounded to its type at once, whatever the numerics, since something
+            is decided by it (`rewrite/roundings.py`)
+        alike: whether all loops that compute it must get the same bits, since it is compared with
+            an extremum of such values (`rewrite/comparisons.py`)
+        matches: whether it sums up those of a few updates that match an element: every element is
+            compared with all of them (`rewrite/scatter_sums.py`)
+        once: whether it is computed once, whatever that takes: much depends on each of its elements
+            (`rewrite/scan_pieces.py`)
+        tile: whether it is computed in tiles, with what they share with their neighbours
+            (`rewrite/halo_tiles.py`)
+        counts: of a parameter without memory: the integer that it stands for, such as the number of
+            an iteration (`while_loops/trips.py`) or the first row of a block (`dealt.py` there)
+        part_of: of partial sums that have a part of the device to themselves: the number of the sum
+            that was split into them, in the region before that (`schedule/split.py`)
     """
 
     rounded: bool = False

@@ -20,10 +20,13 @@ Version = tuple[int, ...]
 class ValueRule:
     """One row of a table.
 
-    Attributes: name: the rule's says: `before -> after` opcode: of the ops that it applies to,
-    whose first operand is of one of the `FLOATS` apply: what it makes of an op before: the first
-    version of jaxlib whose XLA does not have it, None if each has alone: the operands of the op, by
-    number, that no other op may read
+    Attributes:
+        name: the rule's
+        says: `before -> after`
+        opcode: of the ops that it applies to, whose first operand is of one of the `FLOATS`
+        apply: what it makes of an op
+        before: the first version of jaxlib whose XLA does not have it, None if each has
+        alone: the operands of the op, by number, that no other op may read
     """
 
     name: str

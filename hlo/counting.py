@@ -23,9 +23,11 @@ from fusionstitch.hlo.row_counts import COUNT, largest, operand_in_body, spread
 class Counted:
     """A loop that runs while any row goes on. A row that stops never goes on again.
 
-    Attributes: ends: the id of the condition's instruction that joins a mask over all rows done:
-    whether the mask is that of rows that do not go on counters: the elements of what the loop
-    carries that are read after it and only count iterations, and by how much each
+    Attributes:
+        ends: the id of the condition's instruction that joins a mask over all rows
+        done: whether the mask is that of rows that do not go on
+        counters: the elements of what the loop carries that are read after it and only count
+            iterations, and by how much each
     """
 
     graph: Graph

@@ -105,15 +105,17 @@ class Shape:
 class Source:
     """Where an op comes from in the user's program.
 
-    Attributes: op_name: JAX's name of it, with the scopes that it stands in file: the user's line:
-    in it, from 1 left: whether it is left to XLA, as the program requests by a scope of the name
-    (`fs.leave`)
+    Attributes:
+        op_name: JAX's name of it, with the scopes that it stands in
+        file: the user's
+        line: in it, from 1
+        left: the scope by whose name it is left to XLA (`hlo/marks.py`), "" for none
     """
 
     op_name: str = ""
     file: str = ""
     line: int = 0
-    left: bool = False
+    left: str = ""
 
     def __repr__(self) -> str:
         return brief(f"Source {self.file}:{self.line} {foreign.line(self.op_name, MOST // 2)}")

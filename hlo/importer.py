@@ -15,7 +15,7 @@ from fusionstitch.hlo.factorisations import routine
 from fusionstitch.hlo.frames import Frames
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape, Source, topological
 from fusionstitch.hlo.literals import to_numpy
-from fusionstitch.hlo.marks import is_left, leave_called
+from fusionstitch.hlo.marks import leave_called, mark_of
 from fusionstitch.hlo.semantics import has_effect
 
 #: What a shape may hold: NumPy's limit of dimensions, and elements whose bytes fit 64-bit integers.
@@ -175,7 +175,7 @@ class _Reader:
         found = self.sources.get(key)
         if found is None:
             found = self.sources[key] = Source(
-                foreign.line(key[0]), foreign.line(file), line, is_left(key[0])
+                foreign.line(key[0]), foreign.line(file), line, mark_of(key[0])
             )
         return found
 

@@ -19,7 +19,7 @@ from fusionstitch.hlo.edit import (
 )
 from fusionstitch.hlo.errors import ImportModuleError, VerifyError
 from fusionstitch.hlo.importer import parse
-from fusionstitch.hlo.marks import LEAVE, is_left
+from fusionstitch.hlo.marks import LEAVE, mark_of
 from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Instructions that loops get of their own at most, in all: of a larger module they share bodies.
@@ -171,7 +171,7 @@ class _Inliner:
         before = [copied[i] for i in inner.control_predecessor_ids]
         _replace(new.control_predecessor_ids, [*before, *call.control_predecessor_ids])
         prefix = call.metadata.op_name
-        if is_left(callee.name) and not is_left(prefix):  # a text may come without metadata
+        if mark_of(callee.name) and not mark_of(prefix):  # a text may come without metadata
             prefix = "/".join(filter(None, (prefix, LEAVE)))
         if prefix and not new.metadata.op_name.startswith(prefix):
             new.metadata.op_name = "/".join(filter(None, (prefix, new.metadata.op_name)))

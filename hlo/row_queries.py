@@ -17,7 +17,7 @@ from fusionstitch.hlo.copying import copied, sort_computations
 from fusionstitch.hlo.edit import Editor, put
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape
 from fusionstitch.hlo.loop_editor import Element, LoopEditor, edit_loops
-from fusionstitch.hlo.marks import LEAVE
+from fusionstitch.hlo.marks import ORIGINAL
 from fusionstitch.hlo.row_counts import COUNT, largest, needed, operand_in_body, spread
 
 #: The count of a row whose mask never falls.
@@ -29,10 +29,11 @@ class RowQuery:
     """A query in the body of a loop: whether any row has its mask set. A mask that was cleared is
     never set again, and a row that stops keeps its mask.
 
-    Attributes: queries: the ids of the instructions that make the query mask: the element of what
-    the loop carries that is the mask ends: the id of the condition's instruction that tests whether
-    any row goes on going: the element that is the mask of those that do; None: the operand of
-    `ends`
+    Attributes:
+        queries: the ids of the instructions that make the query
+        mask: the element of what the loop carries that is the mask
+        ends: the id of the condition's instruction that tests whether any row goes on
+        going: the element that is the mask of those that do; None: the operand of `ends`
     """
 
     graph: Graph
@@ -107,7 +108,7 @@ def _run(
     condition.computation.root_id = condition.add("and", flag, [more.id, runs.id], source).id
     inside = again.read(again.carried, flag, source)
     again.widen([Element(flag, wrong.id, inside.id)])
-    again.instruction.metadata.op_name += f"/{LEAVE}"
+    again.instruction.metadata.op_name += f"/{ORIGINAL}"
     again.close()
 
 

@@ -53,8 +53,10 @@ class Synchronisation:
 class Again:
     """An elementwise value that is read at several indices, or computed once.
 
-    Attributes: op: the value cost: operations to compute an element, including what it is made of
-    reads: at how many indices an element is read
+    Attributes:
+        op: the value
+        cost: operations to compute an element, including what it is made of
+        reads: at how many indices an element is read
     """
 
     op: Op

@@ -52,7 +52,16 @@ def graph_key(graph: Graph) -> str:
         control = [position.get(origin, -1) for origin in op.control]
         called = [graph_key(g) for g in op.called]
         stands = op.origin is not None
-        line = (op.opcode, str(op.shape), operands, attrs, control, called, stands, op.source.left)
+        line = (
+            op.opcode,
+            str(op.shape),
+            operands,
+            attrs,
+            control,
+            called,
+            stands,
+            bool(op.source.left),
+        )
         digest.update(repr(line).encode())
     digest.update(repr(graph.root.id).encode())
     return digest.hexdigest()

@@ -18,6 +18,7 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.work import dot_flops
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, Graph, Op
+from fusionstitch.hlo.marks import LEAVE, ORIGINAL
 from fusionstitch.hlo.semantics import GIVE_PARTS, Kind, kind_of
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
@@ -87,11 +88,15 @@ def _has_few_rows(dot: Op) -> bool:
     return few <= FEW_ROWS and depth <= LONG_SUM * many
 
 
-LEFT = "The program leaves it to XLA (fusionstitch.leave)."
+#: By the mark of an op that is left to XLA, why it is.
+LEFT = {
+    LEAVE: "The program leaves it to XLA (fusionstitch.leave).",
+    ORIGINAL: "It is in the original of a loop, which runs only if a faster copy went wrong.",
+}
 
 
 def _left(op: Op, device: Device) -> Verdict:
-    return forbid(LEFT) if op.source.left else allow()
+    return forbid(LEFT[op.source.left]) if op.source.left else allow()
 
 
 def _kind(op: Op, device: Device) -> Verdict:

@@ -20,7 +20,7 @@ from fusionstitch.hlo.graph import Graph, Op, inside, loops_of
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES
-from fusionstitch.patterns.fusible import DTYPES, fusible_ops, multiplied_as_asked
+from fusionstitch.patterns.fusible import DTYPES, LEFT, fusible_ops, multiplied_as_asked
 from fusionstitch.patterns.pattern import Pattern, loop_bits, spread_bits
 
 #: Iterations of a loop and of the loops in its body: (trip count, those of each inner loop in
@@ -110,7 +110,9 @@ def _legal(
     whole = loop is graph.root or any(u.opcode != "get-tuple-element" for u in users)
     if loop.shape.is_tuple and whole:
         return forbid("Its result is handed on as a tuple.")
-    if any(op.source.left for op in (loop, *inside(loop))):
+    if loop.source.left:
+        return forbid(LEFT[loop.source.left])
+    if any(op.source.left for op in inside(loop)):
         return forbid("The program leaves a part of it to XLA (fusionstitch.leave).")
     for op in inside(loop):
         if not (verdict := multiplied_as_asked(op, device)):

@@ -16,7 +16,10 @@ import fusionstitch as fs
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo import row_queries
 from fusionstitch.hlo.loop_editor import LoopEditor
+from fusionstitch.hlo.marks import LEAVE, ORIGINAL
+from fusionstitch.patterns.fusible import LEFT
 from fusionstitch.patterns.loop_rules import formed
+from fusionstitch.reports.answers import Answers
 from tests.patterns.edits import edited, module_of
 
 pytestmark = pytest.mark.usefixtures("host_compiler")
@@ -116,6 +119,14 @@ def test_the_module_gives_what_it_gave(by: str) -> None:
     assert [op.opcode for op in after.entry].count("while") == 3
     assert formed(after, device("h200")) is after
     edited(module_of(BY[by], *args), lambda module: formed(module, device("h200")), *args)
+
+
+def test_the_original_of_a_loop_is_not_said_to_be_what_the_program_leaves() -> None:
+    args = [jnp.asarray(x, jnp.int32) for x in ROWS["each its own"]]
+    found = compiled(solved, *args).stitched
+    reasons = {answer.reason for answer in Answers(found) if answer.opcode == "while"}
+    assert LEFT[ORIGINAL] in reasons
+    assert LEFT[LEAVE] not in reasons
 
 
 def again(first: Any, taken: Any, y: Any) -> Any:
