@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from fusionstitch.hlo import cards
 from fusionstitch.hlo.brief import brief
 from fusionstitch.hlo.errors import FusionStitchError
-from fusionstitch.reports import bars
 from fusionstitch.reports.figures import Figures
 from fusionstitch.reports.text import (
     BACKENDS,
@@ -59,6 +58,8 @@ class Report(Figures):
         return {**self.__dict__, "trial": None}
 
     def _repr_html_(self) -> str:
+        from fusionstitch.reports import bars  # loads the models
+
         head, *rows = comparison(self)
         names, *patterns = pattern_rows(self)
         return cards.card(
