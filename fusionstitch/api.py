@@ -330,7 +330,7 @@ def install(options: Options | None = None) -> Verdict:
         options: for all of these functions; by default `Options()`
 
     Returns:
-        A verdict: true if installed, otherwise false with the reason.
+        True if installed, otherwise a false `Verdict` with the reason.
 
     Example:
         >>> import jax

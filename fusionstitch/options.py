@@ -129,6 +129,6 @@ class Options:
 
     @property
     def token(self) -> str:
-        """A short hash of the content: equal options have equal tokens, in every process."""
+        """A short hash of the content. Equal options have equal tokens, in every process."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
