@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import doctest
 import importlib
@@ -83,3 +84,44 @@ def test_links_of_the_readme_and_of_the_package_lead_away() -> None:
     assert {name for name, url in urls.items() if AWAY.match(url)} == {"Documentation", "Changelog"}
     named = [path for url in urls.values() for path in AWAY.findall(url)]
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+#: What a page quotes from an output: in backticks, with a number in several words.
+_QUOTE = re.compile(r"`([^`]+)`")
+_BLOCKS = re.compile(r"^```\w*\n.*?^```$|^(?: {4}[^\n]*\n)+", re.MULTILINE | re.DOTALL)
+
+
+def _is_code(text: str) -> bool:
+    try:
+        ast.parse(text.removeprefix("$ "))
+    except SyntaxError:
+        return False
+    return True
+
+
+def unseen_quotes(page: str) -> list[str]:
+    """What the sentences of a page quote with a number, and none of its blocks shows; `...` in a
+    quote stands for anything."""
+    shown = " ".join(" ".join(_BLOCKS.findall(page)).split())
+    found = []
+    for quote in _QUOTE.findall(_BLOCKS.sub("", page)):
+        words = " ".join(quote.split())
+        if " " not in words or not re.search(r"\d", words) or _is_code(words):
+            continue
+        if not all(part.strip() in shown for part in words.split("...")):
+            found.append(words)
+    return found
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.startswith(("docs/start/", "docs/guides/"))]
+)
+def test_what_sentences_quote_is_in_an_output(page: str) -> None:
+    assert not unseen_quotes((ROOT / page).read_text())
+
+
+def test_a_quote_that_no_output_shows_is_found() -> None:
+    page = "It is `2 patterns in 1 kernel`.\n\n```text\njit_f for h200: {} in 1 kernel\n```\n"
+    assert not unseen_quotes(page.format("2 patterns"))
+    assert unseen_quotes(page.format("3 patterns")) == ["2 patterns in 1 kernel"]
+    assert not unseen_quotes("Write `f(x, 2)` and `loop ... 4`.\n\n    loop rows 4\n")
