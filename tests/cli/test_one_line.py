@@ -187,7 +187,7 @@ def test_a_wrong_name_of_a_device(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["report"], ["unknown"], [], ["report", "x:y", "--backend", "gpu"]]
+    "arguments", [["report"], ["unknown"], ["report", "x:y", "--backend", "gpu"]]
 )
 def test_what_the_parser_refuses(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:
