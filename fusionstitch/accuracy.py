@@ -109,19 +109,19 @@ def host(leaf: Any) -> np.ndarray:
 
 
 def relative_error(value: np.ndarray, wanted: np.ndarray) -> float:
-    """L2 norm of the difference divided by that of `wanted`.
+    """L2 norm of the difference divided by that of `wanted`. For integers: 0 if equal, else
+    infinity.
 
     Elements count as equal where both are the same infinity or both are NaN.
     """
+    if not _inexact(wanted.dtype):
+        return 0.0 if np.array_equal(value, wanted) else float("inf")
     wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
     with np.errstate(invalid="ignore"):  # some NaNs warn when they are cast
         a, b = value.astype(wide), wanted.astype(wide)
     with np.errstate(all="ignore"):
-        if _inexact(wanted.dtype):
-            apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, a - b)
-        else:  # float64 may not tell two integers apart
-            apart = np.where(value == wanted, 0, np.maximum(np.abs(a - b), 1))
-        difference = float(np.linalg.norm(apart))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        difference = float(np.linalg.norm(np.where(same, 0, a - b)))
         size = float(np.linalg.norm(np.where(np.isfinite(b), b, 0)))
     if not np.isfinite(difference):
         return float("inf")
@@ -152,7 +152,7 @@ def difference(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def limit(dtype: np.dtype[Any], xla: float) -> float:
-    """The largest error allowed for an output of `dtype` when XLA's own error is `xla`. Integers
-    must be exact where XLA's are: only those that a program rounds to may differ."""
-    exact = dtype.name not in FLOORS and dtype.kind not in "fc"
-    return max(XLA_FACTOR * xla, 0.0 if exact else FLOORS.get(dtype.name, _FLOOR))
+    """The largest error allowed for an output of `dtype` when XLA's own error is `xla`."""
+    if dtype.name not in FLOORS and dtype.kind not in "fc":
+        return 0.0
+    return max(XLA_FACTOR * xla, FLOORS.get(dtype.name, _FLOOR))

@@ -288,9 +288,7 @@ def test_relative_errors() -> None:
     special = np.array([np.nan, np.inf, 1.0])
     assert accuracy.relative_error(special.astype(np.float32), special) == 0.0
     assert accuracy.relative_error(np.array([1, 2]), np.array([1, 2])) == 0.0
-    assert accuracy.relative_error(np.array([3, 5]), np.array([3, 4])) == 0.2
-    large = np.array([2**60])
-    assert accuracy.relative_error(large + 1, large) == 2.0**-60
+    assert accuracy.relative_error(np.array([1, 2]), np.array([1, 3])) == float("inf")
     # as a function that casts its result gives it in float64, too
     half = np.array([3.0, 4.5]).astype(jnp.bfloat16)
     assert accuracy.relative_error(half, wanted.astype(jnp.bfloat16)) == 0.1
@@ -298,7 +296,6 @@ def test_relative_errors() -> None:
     assert accuracy.limit(np.dtype(np.float32), 1e-3) == 2e-3
     assert accuracy.limit(np.dtype(jnp.bfloat16), 0.0) == 4e-3
     assert accuracy.limit(np.dtype(np.int32), 0.0) == 0.0
-    assert accuracy.limit(np.dtype(np.int8), 1e-3) == 2e-3  # a program rounds to them
 
 
 def test_a_few_elements_may_fall_to_the_other_side() -> None:
