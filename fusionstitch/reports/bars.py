@@ -39,6 +39,11 @@ class Bar:
         return max(0.0, self.ours_us - self.floor_us)
 
     @property
+    def rank(self) -> tuple[float, float]:
+        """By which bars are sorted: those with most left to win first."""
+        return -self.left_us, -self.ours_us
+
+    @property
     def drawn(self) -> cards.Bar:
         """As a row of a card."""
         times = (self.xla_us, self.ours_us, self.floor_us, self.left_us)
@@ -52,16 +57,14 @@ def of_program(report: Figures) -> Bar | None:
     floor, over = report.floor_us, report.over_floor
     if not floor or not over or not over["fusionstitch"]:
         return None
-    name, known = report.workload, (floor["bound_by"], floor["at_least"])
-    if over["measured"]:
-        xla, ours = report.time_us["xla"] or 0.0, report.time_us["fusionstitch"] or 0.0
-        return Bar(name, xla, ours, floor["total"], *known, MEASURED)
-    return Bar(name, report.modelled_xla_us, report.modelled_us, floor["priced"], *known)
+    xla, ours, measured = report.call_us
+    least, times = (floor["total"], MEASURED) if measured else (floor["priced"], MODELLED)
+    return Bar(report.workload, xla, ours, least, floor["bound_by"], floor["at_least"], times)
 
 
 def of_patterns(report: Figures) -> list[Bar]:
     """The patterns of a report, those with most left to win first."""
-    return ranked(_of_pattern(one) for one in report.patterns)
+    return sorted(map(_of_pattern, report.patterns), key=lambda bar: bar.rank)
 
 
 def card(report: Figures) -> str:
@@ -96,8 +99,3 @@ def compared(uses: Iterable[tuple[Chosen, int]]) -> tuple[float, float, str]:
         sum(n * one.modelled_us for one, n in uses),
         times,
     )
-
-
-def ranked(bars: Iterable[Bar]) -> list[Bar]:
-    """Those with most left to win first."""
-    return sorted(bars, key=lambda bar: (-bar.left_us, -bar.ours_us))

@@ -58,10 +58,10 @@ def explain(stitched: Stitched | None, rejected: bool = False) -> str:
     carried = {id(one.chosen): one for one in stitched.stitches}
     repeats = counting.runs_of(stitched.plans)
     answers = Answers(stitched)
+    to_xla = {} if answers.whole else left(answers)
     for plan in stitched.plans:
         lines += ["", *_plan(plan, repeats.get(plan.program, 0), carried, stitched)]
-        if not answers.whole:
-            lines += (f"  {line}" for line in left_lines(left(answers, plan)))
+        lines += (f"  {line}" for line in left_lines(to_xla.get(id(plan), ())))
         lines += (f"  {line}" for line in _rejections(plan, rejected))
     if lost := list(_lost(stitched)):
         lines += ["", *lost]

@@ -67,6 +67,15 @@ class Figures:
     over_floor: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def call_us(self) -> tuple[float, float, bool]:
+        """Microseconds of a call under XLA and stitched, and whether both were measured: they are
+        modelled otherwise."""
+        xla, ours = self.time_us["xla"], self.time_us["fusionstitch"]
+        if xla is None or ours is None:
+            return self.modelled_xla_us, self.modelled_us, False
+        return xla, ours, True
+
     def __post_init__(self) -> None:
         for name in ("patterns", "rejected", "fallbacks"):
             object.__setattr__(self, name, Listed(map(Facts, getattr(self, name))))

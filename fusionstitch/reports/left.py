@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusionstitch.hlo.brief import count
-from fusionstitch.plan.plan import Plan
 from fusionstitch.reports.answers import CONTROL, FREE, SIMPLIFIED, STRUCTURE, Answer, Answers
 from fusionstitch.reports.lines import shortened
 
@@ -27,14 +26,19 @@ class Left:
     us: float
 
 
-def left(answers: Answers, plan: Plan) -> list[Left]:
-    """What `plan` leaves to XLA, by reason, what takes longest first."""
-    reasons: dict[str, list[Answer]] = {}
+def left(answers: Answers) -> Mapping[int, list[Left]]:
+    """What each plan, by its identity, leaves to XLA by reason, what takes longest first."""
+    found: dict[int, dict[str, list[Answer]]] = {}
     for asked in answers.asked:
-        if asked.plan is plan:
+        if asked.plan is not None:
             answer = answers.answer(asked)
             if not answer.kernels and answer.reason not in _IDLE:
+                reasons = found.setdefault(id(asked.plan), {})
                 reasons.setdefault(answer.reason, []).append(answer)
+    return {plan: _ranked(reasons) for plan, reasons in found.items()}
+
+
+def _ranked(reasons: Mapping[str, list[Answer]]) -> list[Left]:
     found = []
     for reason, ops in reasons.items():
         ops.sort(key=lambda op: -_us(op))

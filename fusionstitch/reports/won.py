@@ -15,10 +15,8 @@ def won(report: Figures) -> str:
     fewer kernels, and fewer bytes through DRAM by the model."""
     if not report.patterns:
         return "won: nothing, since no pattern was worth stitching; explain says why"
-    xla_us, ours_us = report.time_us["xla"], report.time_us["fusionstitch"]
-    how = "measured"
-    if xla_us is None or ours_us is None:
-        xla_us, ours_us, how = report.modelled_xla_us, report.modelled_us, "modelled"
+    xla_us, ours_us, measured = report.call_us
+    how = "measured" if measured else "modelled"
     times = f"{how} at {ours_us:.1f} us a call, {xla_us:.1f} us under XLA"
     if abs(xla_us - ours_us) <= _SAME * xla_us:
         return f"won: nothing, {times}"

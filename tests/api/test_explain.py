@@ -64,7 +64,7 @@ def test_what_is_left_to_xla_has_its_reason_and_its_time(
     stitched: Stitched, answers: Answers
 ) -> None:
     plan = stitched.plans[-1]
-    found = left(answers, plan)
+    found = left(answers)[id(plan)]
     named = {op.name: one for one in found for op in one.ops}
     [sort] = [name for name in named if name.startswith("sort")]
     assert "sort" in named[sort].reason.lower()

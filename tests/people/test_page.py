@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import browser
+from tests.people.driving import assert_quiet, click_unit, details, kernel_of, press, unit_of, wait
 from tests.reports.conftest import HOSTILE
 
 PARTS = ("time", "summary", "graph", "kernels", "rejected", "timeline")
@@ -53,52 +54,6 @@ return [...document.querySelectorAll("button, input, select, [role=application],
     || e.labels?.length || document.getElementById(e.getAttribute("aria-labelledby") || "")))
   .map(e => e.outerHTML.slice(0, 90));
 """
-AT = """
-const box = graphView.scene.units[arguments[0]], {view} = graphView;
-const canvas = document.getElementById("graph-canvas").getBoundingClientRect();
-return [canvas.width, canvas.height, (box.x + box.w / 2 - view.x) * view.scale,
-        (box.y + Math.min(box.h, 58) / 2 - view.y) * view.scale];
-"""
-
-
-def wait(driver: Any, script: str) -> None:
-    """Until the page finds the script true."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(driver, 10).until(lambda d: d.execute_script(f"return Boolean({script})"))
-
-
-def assert_quiet(driver: Any) -> None:
-    assert [entry["message"] for entry in driver.get_log("browser")] == []
-
-
-def details(driver: Any) -> str:
-    return str(driver.find_element("id", "graph-details").text)
-
-
-def press(driver: Any, *keys: str) -> None:
-    from selenium.webdriver.common.action_chains import ActionChains
-
-    ActionChains(driver).send_keys(*keys).perform()
-
-
-def click_unit(driver: Any, number: int, twice: bool = False) -> None:
-    """On the canvas, where the unit is drawn."""
-    from selenium.webdriver.common.action_chains import ActionChains
-
-    width, height, x, y = driver.execute_script(AT, number)
-    canvas = driver.find_element("id", "graph-canvas")
-    chain = ActionChains(driver).move_to_element_with_offset(
-        canvas, round(x - width / 2), round(y - height / 2)
-    )
-    (chain.double_click() if twice else chain.click()).perform()
-
-
-def unit_of(driver: Any, condition: str) -> int:
-    """The first unit of the graph that is open of which a condition on `u` holds."""
-    found: int = driver.execute_script(f"return currentGraph().units.findIndex(u => {condition})")
-    assert found >= 0
-    return found
 
 
 def test_every_part_and_every_button(opened: Any) -> None:
@@ -118,89 +73,6 @@ def test_every_part_and_every_button(opened: Any) -> None:
         theme = opened.find_element("id", "theme")
         theme.click()
         assert theme.text == f"Theme: {wanted}"
-    assert_quiet(opened)
-
-
-def test_a_page_opens_with_where_the_time_goes(opened: Any, page: Path) -> None:
-    opened.get(page.as_uri())
-    assert opened.find_element("id", "time").is_displayed()
-    assert "Where the time goes" in opened.find_element("id", "tab-time").text
-    assert "left to win" in opened.find_element("id", "time").text.lower()
-
-
-def test_charts_by_kernel_and_by_component(opened: Any) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    browser.show(opened, "time")
-    kernels, components = (
-        opened.find_element("id", f"by-{one}") for one in ("kernel", "component")
-    )
-    assert kernels.is_displayed()
-    assert not components.is_displayed()
-    opened.find_element("id", "tab-by-component").click()
-    assert components.is_displayed()
-    assert not kernels.is_displayed()
-    assert "a loop of 7 iterations" in components.text
-    press(opened, Keys.ARROW_LEFT)
-    assert kernels.is_displayed()
-    assert opened.execute_script("return document.activeElement.id") == "tab-by-kernel"
-    assert_quiet(opened)
-
-
-def test_charts_are_as_long_as_their_numbers(opened: Any) -> None:
-    browser.show(opened, "time")
-    rows = opened.find_elements("css selector", "#by-kernel tbody tr")
-    assert len(rows) > 3
-    drawn = opened.execute_script(
-        "return [...document.querySelectorAll('#by-kernel tbody tr')].map(row => {"
-        " const ours = row.querySelector('.bar-ours'), floor = row.querySelector('.floor');"
-        " const left = row.querySelector('.track').getBoundingClientRect().left;"
-        " return [ours.getBoundingClientRect().width, floor.getBoundingClientRect().left - left,"
-        "  ...[...row.cells].slice(3, 5).map(cell => Number(cell.dataset.value))]; })"
-    )
-    [width, floor, ours_us, floor_us] = max(drawn)
-    for one, other, us, least_us in drawn:
-        assert one == pytest.approx(width * us / ours_us, abs=2.5)
-        assert other == pytest.approx(floor * least_us / floor_us, abs=2.5)
-
-
-def test_charts_sort(opened: Any) -> None:
-    browser.show(opened, "time")
-    heads = opened.find_elements("css selector", "#by-kernel th")
-    left = [number for number, head in enumerate(heads) if head.text.startswith("Left to win")]
-
-    def values(column: int) -> list[float]:
-        cells = opened.find_elements("css selector", f"#by-kernel td:nth-child({column + 1})")
-        return [float(cell.get_attribute("data-value")) for cell in cells]
-
-    assert values(left[0]) == sorted(values(left[0]), reverse=True)
-    heads[2].find_element("tag name", "button").click()
-    assert values(2) == sorted(values(2), reverse=True)
-    assert values(left[0]) != sorted(values(left[0]), reverse=True)
-    assert heads[2].get_attribute("aria-sort") == "descending"
-    assert heads[left[0]].get_attribute("aria-sort") is None
-
-
-def test_what_is_left_leads_to_kernels_and_into_the_graph(opened: Any) -> None:
-    browser.show(opened, "time")
-    link = opened.find_element("css selector", ".left a[href^='#kernels/']")
-    name = link.text
-    link.click()
-    wait(opened, "document.querySelector('#kernel-details h2')")
-    assert opened.find_element("css selector", "#kernel-details h2").text == name
-    browser.show(opened, "time")
-    shown = opened.find_elements("css selector", ".left li")
-    for number, one in enumerate(shown):
-        op = one.find_element("css selector", "code").text
-        one.find_element("css selector", "a[href^='#graph/']").click()
-        wait(opened, "graphView.chosen")
-        assert opened.find_element("css selector", "#graph-details h2").text == op, number
-        browser.show(opened, "time")
-    row = opened.find_element("css selector", "#by-kernel tbody tr")
-    title = row.find_element("css selector", "code").text
-    row.find_element("css selector", "a[href*='/unit/']").click()
-    wait(opened, f"currentGraph().units[graphView.chosen.unit].title === {title!r}")
-    assert title in details(opened)
     assert_quiet(opened)
 
 
@@ -347,14 +219,6 @@ def test_a_kernel_in_full(opened: Any) -> None:
     assert_quiet(opened)
 
 
-def kernel_of(driver: Any, condition: str) -> None:
-    """Shows the first kernel of which a condition on `k` holds."""
-    browser.show(driver, "kernels")
-    number = driver.execute_script(f"return data('kernels').findIndex(k => {condition})")
-    assert number >= 0
-    driver.execute_script("showKernel(arguments[0])", number)
-
-
 def test_a_loop_says_what_it_carries(opened: Any) -> None:
     kernel_of(opened, "k.loops")
     card = opened.find_element("id", "kernel-details")
@@ -391,17 +255,17 @@ def test_phases_of_a_loop_are_inside_of_it(opened: Any) -> None:
         "  ([loop, ends], i) => ({groups: [[[[`s${i}`], false]]], ends, loop}));"
         "const [head, box] = phasesOf({phases, wait_us: {block: 0.1}},"
         "  {loops: [{iterations: 1}]});"
-        "return [head.textContent, box.querySelector('.turns').textContent,"
+        "return [head.textContent, box.querySelector('.iterations').textContent,"
         "  box.querySelectorAll('.wait').length, box.textContent,"
         "  phasesOf({phases: [], wait_us: {}}, null).length];"
     )
-    head, turns, waits, whole, none = drawn
+    head, inside, waits, whole, none = drawn
     assert head == "4 phases, 3 waits of the block"
-    assert "1 iteration" in turns
-    assert "s1" in turns
-    assert "s2" in turns
-    assert "s0" not in turns
-    assert "s3" not in turns
+    assert "1 iteration" in inside
+    assert "s1" in inside
+    assert "s2" in inside
+    assert "s0" not in inside
+    assert "s3" not in inside
     assert "s3" in whole
     assert (waits, none) == (3, 0)
 

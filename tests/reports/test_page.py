@@ -329,9 +329,9 @@ def test_loops_say_their_form_and_what_they_carry(small: Report, data: dict[str,
     [kernel] = small.trial.stitched.kernels
     made = loops_of(kernel)
     assert made is not None
-    told = to_dict(made)
-    assert (told["form"], told["axes"]) == ("rows", [64])
-    [loop] = told["loops"]
+    plain = to_dict(made)
+    assert (plain["form"], plain["axes"]) == ("rows", [64])
+    [loop] = plain["loops"]
     assert loop["iterations"] == 20
     roles = {one["role"]: one for one in loop["carried"]}
     assert roles["counter"]["place"] == "the loop's own variable"

@@ -126,7 +126,7 @@ def _units(floor: Mapping[str, Any] | None) -> Sequence[tuple[str, float]]:
 
 
 def _chart(rows: Iterable[Row]) -> Chart:
-    found = sorted(rows, key=lambda row: (-row.bar.left_us, -row.bar.ours_us))
+    found = sorted(rows, key=lambda row: row.bar.rank)
     left = sum(row.bar.left_us for row in found[MOST:])
     whole = cards.scale(row.bar.drawn for row in found)
     return Chart(found[:MOST], whole, len(found[MOST:]), left)

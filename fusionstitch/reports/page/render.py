@@ -59,7 +59,6 @@ def page(report: Figures, trial: Trial | None, step: Callable[[str], None] = sil
         "where": bars.where(report),
         "lanes": [],
         "passes": [],
-        "xla_bytes": None,
     }
     if trial is not None:
         facts |= _of_trial(report, trial, step)
@@ -89,7 +88,6 @@ def _of_trial(report: Figures, trial: Trial, step: Callable[[str], None]) -> dic
             lanes.lane("fusionstitch", ours, whole, counts[1].kernels, times[1]),
         ],
         "passes": _passes(stitched.timings),
-        "xla_bytes": counts[0].bytes,
         "data": {
             "graphs": drawn,
             "places": where.table,

@@ -62,7 +62,7 @@ function aboutUnit(graph, n) {
       "dl",
       {},
       ...row("scope", unit.scope),
-      ...row("loop", unit.times ? unit.times.map(turnsOf).join(", ") : ""),
+      ...row("loop", unit.times ? unit.times.map(timesOf).join(", ") : ""),
       ...row("form", unit.form),
       ...row("ops", counted(unit.ops.length)),
       ...row("modelled", unit.us === null || unit.us === undefined ? "" : micros(unit.us)),
@@ -89,7 +89,7 @@ function aboutUnit(graph, n) {
   ].filter((one) => one !== "");
 }
 
-const turnsOf = (times) => (times ? many(times, "iteration") : "as many iterations as its data asks for");
+const timesOf = (times) => (times ? many(times, "iteration") : "as many iterations as its data asks for");
 
 function actions(graph, n, kernel) {
   const unit = graph.units[n];

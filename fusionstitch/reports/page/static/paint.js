@@ -252,9 +252,9 @@ function about(graph, unit) {
       : "runs other graphs";
   if (unit.ops.length === 1 && unit.kernel === undefined) return graph.ops[unit.ops[0]][2];
   const us = unit.us === null || unit.kind === "input" ? "" : `, ${micros(unit.us)}`;
-  const turns = unit.times && unit.times[0] ? ` of ${counted(unit.times[0])}` : "";
+  const times = unit.times && unit.times[0] ? ` of ${counted(unit.times[0])}` : "";
   const scope =
-    unit.scope === "loop" ? `${unit.form ? `${unit.form} ` : ""}loop${turns}, ` : unit.scope ? `${unit.scope} scope, ` : "";
+    unit.scope === "loop" ? `${unit.form ? `${unit.form} ` : ""}loop${times}, ` : unit.scope ? `${unit.scope} scope, ` : "";
   return `${scope}${many(unit.ops.length, "op")}${us}`;
 }
 

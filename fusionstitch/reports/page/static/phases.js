@@ -15,7 +15,7 @@ function phasesOf(found, loops) {
     while (end < phases.length && loop !== null && phases[end].loop === loop) end += 1;
     const drawn = phases.slice(at, end).flatMap((phase, i) => onePhase(phase, at + i, costs));
     if (loop === null) box.append(...drawn);
-    else box.append(turns(loops && loops.loops[loop], drawn));
+    else box.append(iterationsBox(loops && loops.loops[loop], drawn));
     at = end;
   }
   return [el("h3", {}, phasesHead(phases)), box];
@@ -31,12 +31,12 @@ function phasesHead(phases) {
   return `${many(phases.length, "phase")}${waits}${dotted}`;
 }
 
-function turns(loop, drawn) {
+function iterationsBox(loop, drawn) {
   const counts = loop && loop.iterations !== null;
   return el(
     "div",
-    { class: "turns" },
-    el("p", { class: "note" }, `↻ ${turnsOf(counts ? loop.iterations : null)}`),
+    { class: "iterations" },
+    el("p", { class: "note" }, `↻ ${timesOf(counts ? loop.iterations : null)}`),
     el("div", { class: "strip-row" }, ...drawn),
   );
 }
