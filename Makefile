@@ -31,7 +31,7 @@ $(PACKAGE): pyproject.toml
 	  { echo "fusionstitch needs Python 3.11 or newer: run make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.$(addsuffix ],$(addprefix [,$(CUDA)))'
+	$(BIN)/python -m pip install --quiet --editable '.$(if $(CUDA),[$(CUDA)])'
 	@touch $@
 
 $(STAMP): $(PACKAGE)

@@ -12,6 +12,7 @@ from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import Make, RuleBook, is_positive_zero, splat
 from fusionstitch.hlo.rules_movement import MOVEMENT
 from fusionstitch.hlo.semantics import Kind, spec_of
+from fusionstitch.hlo.tuples import is_invariant
 
 ALGEBRA = RuleBook()
 rule = ALGEBRA.rule
@@ -194,16 +195,7 @@ def unchanged_by_loop(op: Op) -> Op | None:
     loop, index = op.operands[0], op.attrs["index"]
     if loop.opcode != "while" or loop.operands[0].opcode != "tuple":
         return None
-    after = loop.called[1].root
-    if after.opcode != "tuple":
-        return None
-    given = after.operands[index]
-    kept = (
-        given.opcode == "get-tuple-element"
-        and given.operands[0].opcode == "parameter"
-        and given.attrs["index"] == index
-    )
-    return loop.operands[0].operands[index] if kept else None
+    return loop.operands[0].operands[index] if is_invariant(loop.called[1], index) else None
 
 
 @rule("custom-call")

@@ -1,4 +1,4 @@
-"""What ops are after the tuples that they lie in."""
+"""What ops are once the tuples around them are looked through."""
 
 from __future__ import annotations
 
@@ -22,6 +22,18 @@ def unhindered(op: Op) -> Op:
             break
         op = resolved(given.operands[op.attrs["index"]])
     return op
+
+
+def is_invariant(body: Graph, index: int) -> bool:
+    """Whether a loop's body returns an element of its tuple unchanged."""
+    if body.root.opcode != "tuple":
+        return False
+    op = body.root.operands[index]
+    return (
+        op.opcode == "get-tuple-element"
+        and op.operands[0].opcode == "parameter"
+        and op.attrs["index"] == index
+    )
 
 
 def is_taken_apart(graph: Graph, op: Op) -> bool:

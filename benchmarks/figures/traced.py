@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -88,16 +89,23 @@ def entered(one: Case) -> list[str]:
         if event == "call" and frame.f_code.co_name != "<module>":
             found.setdefault(frame.f_code.co_filename)
 
+    with profiled(enters):
+        stitched = core.stitch(one.stitched.given, OPTIONS, one.stitched.device, None)
+    assert [each.kernel.source for each in stitched.stitches] == [one.kernel.source]
+    return list(_ours(found))
+
+
+@contextmanager
+def profiled(enters: Callable[[FrameType, str, object], None]) -> Iterator[None]:
+    """Calls `enters` as `sys.setprofile` does, on this thread and on those that start meanwhile."""
     here, others = sys.getprofile(), threading.getprofile()
     threading.setprofile(enters)
     sys.setprofile(enters)
     try:
-        stitched = core.stitch(one.stitched.given, OPTIONS, one.stitched.device, None)
+        yield
     finally:
         sys.setprofile(here)
         threading.setprofile(others)
-    assert [each.kernel.source for each in stitched.stitches] == [one.kernel.source]
-    return list(_ours(found))
 
 
 def _ours(files: Iterable[str]) -> Iterator[str]:

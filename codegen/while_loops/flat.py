@@ -21,6 +21,7 @@ from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.semantics import has_effect
+from fusionstitch.hlo.tuples import is_invariant
 
 #: An array, or the values of a tuple.
 Value = Op | tuple["Value", ...]
@@ -314,15 +315,7 @@ class _Flattener:
 
 def invariant_elements(body: Graph) -> set[int]:
     """The elements of a body's tuple that it returns unchanged."""
-    if body.root.opcode != "tuple":
-        return set()
-    return {
-        number
-        for number, op in enumerate(body.root.operands)
-        if op.opcode == "get-tuple-element"
-        and op.operands[0].opcode == "parameter"
-        and op.attrs["index"] == number
-    }
+    return {number for number in range(len(body.root.operands)) if is_invariant(body, number)}
 
 
 def _leaves(values: Value) -> list[Op]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from benchmarks.figures.traced import profiled
 from fusionstitch.codegen import assembly, drafts
 from fusionstitch.compiler import builders, core
 from fusionstitch.options import Options
@@ -71,16 +70,10 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Traced:
     rows = jax.ShapeDtypeStruct((4096, 1024), jnp.float32)
     module = jax.jit(both_ways).lower(rows, row, row, rows).compiler_ir("hlo")
     options = Options(backend="auto", device="h200")
-    before = sys.getprofile()
-    threading.setprofile(found)
-    sys.setprofile(found)
-    try:
+    with profiled(found):
         stitched = core.stitch(
             module.as_serialized_hlo_module_proto(), options, builders.profile(options), None
         )
-    finally:
-        sys.setprofile(before)
-        threading.setprofile(None)
     assert len(stitched.stitches) == 1
     return found
 
