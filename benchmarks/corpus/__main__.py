@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import environment, results_file
+from benchmarks.corpus import public
 from benchmarks.corpus.summary import line, text
 from benchmarks.corpus.table import Template, find
 
@@ -71,6 +72,7 @@ def rows(
     flags = ["--seed", str(asked.seed), "--rounds", str(asked.rounds)]
     flags += ["--seconds", str(asked.seconds), "--times", str(asked.times)]
     flags += ["--small"] if asked.small else []
+    flags += ["--checkouts", str(asked.checkouts)] if asked.checkouts else []
     # a process of a GPU takes the place of one that has ended
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     gpus = visible if visible != [""] else [str(number) for number in range(asked.gpus)]
@@ -107,6 +109,12 @@ def share(value: str) -> tuple[int, int]:
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.corpus", description=__doc__)
     parser.add_argument("--seed", type=int, required=True, help="what sizes and types are drawn by")
+    parser.add_argument(
+        "--checkouts",
+        type=Path,
+        metavar="FOLDER",
+        help="of published suites, to run these instead: see benchmarks/corpus/public.py",
+    )
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these programs")
     parser.add_argument("--kinds", nargs="+", default=[], metavar="KIND", help="those of kinds")
     parser.add_argument("--share", type=share, default=(1, 1), metavar="I/N")
@@ -121,7 +129,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--commit", help="the commit, where the checkout has no git")
     asked = parser.parse_args(given)
     try:
-        asked.templates = find(asked.only, asked.kinds)[asked.share[0] - 1 :: asked.share[1]]
+        known = find(asked.only, asked.kinds, public.templates(asked.checkouts))
+        asked.templates = known[asked.share[0] - 1 :: asked.share[1]]
     except ValueError as error:
         parser.error(str(error))
     return asked

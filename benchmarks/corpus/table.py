@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,13 +79,19 @@ def templates() -> dict[str, Template]:
     return dict(sorted(_TEMPLATES.items(), key=lambda found: KINDS.index(found[1].kind)))
 
 
-def find(names: Sequence[str] = (), kinds: Sequence[str] = ()) -> list[Template]:
-    """Those of these names and of these kinds, in the table's order; all for neither.
+def find(
+    names: Sequence[str] = (),
+    kinds: Sequence[str] = (),
+    among: Mapping[str, Template] | None = None,
+) -> list[Template]:
+    """Those of these names and of these kinds, in the table's order; all for neither. They are
+    ours, or `among` others.
 
     Raises ValueError for a name or a kind that there is not.
     """
-    known = templates()
-    for what, asked, there in (("template", names, known), ("kind", kinds, KINDS)):
+    known = templates() if among is None else among
+    there_are = tuple(dict.fromkeys(one.kind for one in known.values()))
+    for what, asked, there in (("template", names, known), ("kind", kinds, there_are)):
         for one in asked:
             if one not in there:
                 raise ValueError(f"No {what} is called {one}. There are: {', '.join(there)}.")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.corpus import public
 from benchmarks.corpus.table import Program, find
 from benchmarks.measuring import Contestant, in_turns, summary, wall_times
 from benchmarks.paired import ratios
@@ -261,10 +262,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--alone", type=Path)
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--checkouts", type=Path)
     for flag in ("pair", "repeat", "small"):
         parser.add_argument(f"--{flag}", action="store_true")
     given = vars(parser.parse_args())
-    [template] = find([given.pop("name")])
+    [template] = find([given.pop("name")], among=public.templates(given.pop("checkouts")))
     row = Row(template.name, given.pop("folder"))
     asked = Asked(**given)
     row.put(kind=template.kind, seed=asked.seed)

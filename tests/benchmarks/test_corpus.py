@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.extend.core as jax_core
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fusionstitch as fs
 from benchmarks.checking import check_rounded, wanted_by
+from benchmarks.corpus import public
 from benchmarks.corpus.drawing import Draw
 from benchmarks.corpus.table import KINDS, Program, find, templates
 from fusionstitch import accuracy
@@ -133,3 +137,55 @@ def test_a_program_of_a_larger_batch_lowers(name: str) -> None:
     large, plain = template.program(2, times=4), template.program(2)
     assert large.nbytes >= plain.nbytes
     jax.jit(large.fun).trace(*large.shapes())
+
+
+def checkouts(folder: Path) -> Path:
+    """Suites as others lay them out, with a program each."""
+    operator = folder / "JAXBench" / "benchmark" / "2k_Scaled"
+    operator.mkdir(parents=True)
+    (operator / "baseline.py").write_text(
+        "import jax.numpy as jnp\n"
+        "def create_inputs(dtype=jnp.float32):\n"
+        "    return jnp.arange(6, dtype=dtype), 3\n"
+        "def workload(x, times):\n"
+        "    return jnp.tile(x, times) * 2\n"
+    )
+    for part, function in public.OCEAN.items():
+        package, _, module = part.partition(".")
+        part_of = folder / "pyhpc-benchmarks" / "benchmarks" / package
+        part_of.mkdir(parents=True)
+        (part_of / "__init__.py").write_text(
+            "import numpy as np\n"
+            "def generate_inputs(size):\n"
+            "    return np.arange(size) / size, np.arange(3)\n"
+        )
+        (part_of / f"{module}.py").write_text(f"def {function}(x, y):\n    return x[y] + y\n")
+    return folder
+
+
+def test_programs_of_published_suites_are_read_from_their_checkouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = public.templates(checkouts(tmp_path))
+    assert known is not None
+    assert len(known) == 1 + len(public.OCEAN) * len(public.SIZES)
+    [scaled] = find(kinds=["JAXBench"], among=known)
+    program = scaled.program(0)
+    [leaf] = program.leaves
+    assert (leaf.shape, leaf.dtype, program.name) == ((6,), jnp.bfloat16, "2k_Scaled")
+    wanted = np.tile(np.arange(6), 3) * 2
+    np.testing.assert_array_equal(program.fun(*program.args()).astype(np.float32), wanted)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    try:
+        program = known[f"equation_of_state_{public.SIZES[0]}"].program(0)
+        assert jax.config.jax_enable_x64
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    assert [str(leaf.dtype) for leaf in program.leaves] == ["float64", "int64"]
+    assert program.fun(*program.args()).shape == (3,)
+
+
+def test_a_folder_without_suites_is_refused(tmp_path: Path) -> None:
+    assert public.templates(None) is None
+    with pytest.raises(ValueError, match="no checkout of a suite: JAXBench or pyhpc-benchmarks"):
+        public.templates(tmp_path)
