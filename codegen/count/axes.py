@@ -6,13 +6,14 @@ An axis is the number of the thread, that of the block, or the iteration of a lo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from fusionstitch.codegen.count.digits import Array, Digit
 from fusionstitch.costmodel.devices import WARP
 
 #: Elements of an array over several axes.
@@ -20,8 +21,6 @@ MOST = 1 << 16
 
 #: The number of the axis of threads.
 THREADS = 0
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,28 +36,45 @@ Axes = tuple[Axis, ...]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """An array with a dim for each of its axes. What was made of it is kept: kernels ask again and
-    again for the same lane of a team, and compare it with the same numbers."""
+    """An array with a dim for each of its axes, or a sequence along the only one. What was made of
+    it is kept: kernels ask again and again for the same lane of a team, and compare it with the
+    same numbers."""
 
     axes: Axes
-    array: Array
+    given: Array | Digit
     made: dict[Any, Any] = field(default_factory=dict)
+
+    @cached_property
+    def array(self) -> Array:
+        """The elements."""
+        return self.given.array if isinstance(self.given, Digit) else self.given
+
+    def at(self, indices: Sequence[Array]) -> Array:
+        """Elements at indices along each axis."""
+        if isinstance(self.given, Digit):
+            return self.given.at(indices[0])
+        found: Array = self.given[tuple(indices)]
+        return found
 
     @cached_property
     def ends(self) -> tuple[int, int]:
         """The least and the greatest element."""
-        return int(self.array.min()), int(self.array.max())
+        if isinstance(self.given, Digit):
+            return self.given.ends
+        return int(self.given.min()), int(self.given.max())
 
     @cached_property
     def unit(self) -> int:
         """What all elements are multiples of, beside the first."""
-        return int(np.gcd.reduce(self.array.ravel() - self.first))
+        if isinstance(self.given, Digit):
+            return self.given.unit
+        return int(np.gcd.reduce(self.given.ravel() - self.first))
 
     @cached_property
     def values(self) -> int:
         """How many different elements there are, at most."""
         low, high = self.ends
-        return min(self.array.size, (high - low) // self.unit + 1 if self.unit else 1)
+        return min(size(self.axes), (high - low) // self.unit + 1 if self.unit else 1)
 
     @cached_property
     def alike(self) -> int:
@@ -79,7 +95,7 @@ class Part:
     @cached_property
     def first(self) -> int:
         """The first element."""
-        return int(self.array.flat[0])
+        return self.given.start if isinstance(self.given, Digit) else int(self.given.flat[0])
 
     def is_multiple(self, divisor: int) -> bool:
         """Whether all elements are multiples of an integer."""
@@ -88,7 +104,9 @@ class Part:
     def times(self, factor: int) -> Part:
         """All elements as many times as large."""
         made: Part | None = self.made.get(factor)
-        if made is None:
+        if made is None and isinstance(self.given, Digit):
+            made = self.made[factor] = Part(self.axes, self.given.times(factor))
+        elif made is None:
             made = self.made[factor] = Part(self.axes, self.array * factor)
             known = self.__dict__  # what is known of one is known of the other
             if "ends" in known:
@@ -99,14 +117,26 @@ class Part:
                 made.__dict__["unit"] = known["unit"] * abs(factor)
         return made
 
+    def plus(self, const: int) -> Part:
+        """All elements with a constant added."""
+        if not const:
+            return self
+        if isinstance(self.given, Digit):
+            return Part(self.axes, self.given.plus(const))
+        return Part(self.axes, self.array + const)
+
     def divided(self, const: int, divisor: int, remainder: bool) -> Part:
         """Quotients or remainders of all elements and a constant."""
         key = const, divisor, remainder
         made: Part | None = self.made.get(key)
         if made is None:
-            array = self.array + const if const else self.array
-            array = array % divisor if remainder else array // divisor
-            made = self.made[key] = Part(self.axes, array)
+            given: Array | Digit | None = None
+            if isinstance(self.given, Digit):
+                given = self.given.plus(const).divided(divisor, remainder)
+            if given is None:
+                array = self.array + const if const else self.array
+                given = array % divisor if remainder else array // divisor
+            made = self.made[key] = Part(self.axes, given)
         return made
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.codegen.count.axes import MOST, Array, Axis, Part, size, spread, union
+from fusionstitch.codegen.count.digits import Digit
 from fusionstitch.costmodel.devices import WARP
 
 
@@ -179,7 +180,7 @@ def at(value: int | Sum | Large, points: Points) -> Any:
         return value.function(*known)
     found: Any = value.const
     for part in value.parts:
-        found = found + part.array[tuple(points[axis] for axis in part.axes)]
+        found = found + part.at([points[axis] for axis in part.axes])
     return found
 
 
@@ -193,19 +194,13 @@ def along(axis: Axis, step: int = 1, first: int = 0) -> Value:
     """`first`, `first + step` and so on."""
     if axis.extent == 1:
         return first
-    array = np.arange(axis.extent)
-    part = Part((axis,), array * step if step != 1 else array)
-    ends = (0, step * (axis.extent - 1))
-    part.__dict__["ends"] = min(ends), max(ends)
-    part.__dict__["unit"] = abs(step)
-    return Sum(first, (part,))
+    return Sum(first, (Part((axis,), Digit.of(axis.extent, step, 0, 1, axis.extent)),))
 
 
 def whole(value: Sum) -> Part | None:
     """A value as one array, None where that is too large."""
     if len(value.parts) == 1:
-        part = value.parts[0]
-        return Part(part.axes, part.array + value.const) if value.const else part
+        return value.parts[0].plus(value.const)
     axes = union(part.axes for part in value.parts)
     if size(axes) > MOST:
         return None
