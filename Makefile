@@ -68,8 +68,10 @@ $(PEOPLE): $(STAMP)
 check-people: $(PEOPLE) ## the tests of pages, documentation, notebooks, packages and recipes (pages need chromium and chromium-driver)
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -q -m people -rs -n $(WORKERS) --dist loadfile --durations=30 $(PYTEST_ARGS) tests/people
 
-screenshots: $(PEOPLE) ## take the pictures of docs/figures that show reports
-	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.screenshots
+PAGES ?= build/pages
+screenshots: $(PEOPLE) ## take the pictures of docs/figures that show reports, of pages from a GPU in PAGES
+	test -d $(PAGES) || JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.screenshots write $(PAGES)
+	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks.screenshots take $(PAGES)
 
 docs: $(PEOPLE) ## build the documentation site into build/site
 	JAX_PLATFORMS=cpu $(BIN)/python -m sphinx -T -W -n -b html docs build/site

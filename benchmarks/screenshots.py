@@ -1,10 +1,11 @@
 """The pictures of docs/figures that show the page of a report.
 
-    python -m benchmarks.screenshots [FOLDER]
+    python -m benchmarks.screenshots write PAGES            on an H200: measured pages
+    python -m benchmarks.screenshots take PAGES [FOLDER]    with a browser: their pictures
 
-Run in the folder of the checkout. The pages are planned for an H200, so that the pictures need no
-GPU: that of the step of a small model with attention over interests, for docs/reports.md, and that
-of the tutorial's model.
+Run in the folder of the checkout. The pages are that of the step of a small model with attention
+over interests, for docs/reports.md, and that of the tutorial's model. Without a GPU `write` makes
+pages that are planned for an H200, whose times are modelled.
 """
 
 from __future__ import annotations
@@ -67,6 +68,12 @@ OF_TUTORIAL: Pictures = {
     ),
 }
 
+#: The target of each page, and the pictures of it.
+PAGES = {
+    "report": ("examples/multi_interests.py:train_step", REPORTS),
+    "tutorial": ("mixer.py:step", OF_TUTORIAL),
+}
+
 
 def take(driver: Any, page: Path, path: Path, picture: tuple[str, str, bool]) -> Path:
     """One picture."""
@@ -81,21 +88,33 @@ def take(driver: Any, page: Path, path: Path, picture: tuple[str, str, bool]) ->
     return path
 
 
-def main(folder: Path) -> None:
-    with tempfile.TemporaryDirectory() as made, browser.opened(SIZE) as driver:
-        page = Path(made) / "report.html"
+def write(pages: Path) -> None:
+    """Writes the pages into a folder."""
+    import jax
+
+    pages.mkdir(parents=True, exist_ok=True)
+    modelled = [] if jax.default_backend() == "gpu" else ["--device", "h200"]
+    with tempfile.TemporaryDirectory() as made:
         write_files(TUTORIAL.read_text("utf-8"), Path(made))
         full = {**os.environ, env.EXAMPLE_SCALE.name: "full"}
         full["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [full.get("PYTHONPATH")])])
-        for target, at, pictures in (
-            ("examples/multi_interests.py:train_step", str(ROOT), REPORTS),
-            ("mixer.py:step", made, OF_TUTORIAL),
-        ):
-            command = ["fusionstitch", "report", target, "--device", "h200", "--html", str(page)]
+        for name, (target, _) in PAGES.items():
+            at = ROOT if target.startswith("examples") else Path(made)
+            page = str((pages / f"{name}.html").resolve())
+            command = ["fusionstitch", "report", target, *modelled, "--html", page]
             subprocess.run([sys.executable, "-m", *command], env=full, cwd=at, check=True)
-            for name, picture in pictures.items():
-                print(take(driver, page, folder / f"{name}.png", picture))
+
+
+def main(what: str, pages: str, folder: str = str(ROOT / "docs" / "figures")) -> None:
+    if what == "write":
+        write(Path(pages))
+        return
+    with browser.opened(SIZE) as driver:
+        for name, (_, pictures) in PAGES.items():
+            for picture, how in pictures.items():
+                path = Path(folder) / f"{picture}.png"
+                print(take(driver, Path(pages) / f"{name}.html", path, how))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "figures")
+    main(*sys.argv[1:])
