@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Ours is better if XLA's time over ours is proven to exceed 1 and likely to exceed the first
-#: number. It may be worse if the ratio is likely below the second.
-BETTER, WORSE = 1.01, 0.99
+#: number. It may be worse if the ratio is likely below the second, or possibly below the third.
+BETTER, WORSE, POSSIBLY = 1.01, 0.99, 0.94
 #: The possible error in the ratio of a single pair of runs.
 SINGLE = 0.05
 
@@ -35,8 +35,9 @@ class Ratio:
 
     @property
     def worse(self) -> bool:
-        """Whether ours may be slower: by the median, since a loss need not be proven."""
-        return self.median < WORSE
+        """Whether ours may be slower: a loss need not be proven. A median near 1 does not suffice,
+        because calls that wait for the host scatter by several percent."""
+        return self.median < WORSE or self.low < POSSIBLY
 
     def __str__(self) -> str:
         return f"{self.median:.3f} ({self.low:.3f} to {self.high:.3f})"

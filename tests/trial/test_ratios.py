@@ -81,6 +81,7 @@ def times(wall: float, span: float, noise: float = 0.0) -> Times:
         (times(1.0, 1.3, noise=0.05), False, True),  # slower on the host, or not
         (times(0.98, 1.3, noise=0.05), False, False),
         (times(0.995, 1.3, noise=0.05), False, True),
+        (times(1.0, 1.3, noise=0.08), False, False),  # possibly much slower on the host
         (times(1.0, 1.02, noise=0.05), False, False),  # faster, or not
         (times(0.9, 0.9, noise=0.05), True, False),
     ],
