@@ -1,7 +1,7 @@
-"""The tables of README.md, each from the newest results that have its programs:
-python -m benchmarks.published [README.md]
+"""Tables of README.md and docs/benchmarks.md, each from the newest results that have its programs:
+python -m benchmarks.published [PAGE...]
 
-A table stands below its marker, `<!-- benchmarks.published: NAME -->`. Without a page the tables
+A table stands below its marker, `<!-- benchmarks.published: NAME -->`. Without a page all tables
 are printed.
 """
 
@@ -32,7 +32,6 @@ EXAMPLES: Mapping[str, str] = {
     "var_encoder.py:train_step": "Adam step of a variational encoder",
     "adam.py:gpt2_small": "Adam over GPT-2 small's tensors",
     "softmax.py:rows": "softmax, f32[8192, 4096]",
-    "dlrm.py:train_step": "training step of a DLRM",
     "word2vec.py:train_step": "word2vec, one step",
     "norms.py:forward": "layer norm forward, nothing stitched",
 }
@@ -74,21 +73,24 @@ def newest(found: Sequence[Run], share: float = 1.0) -> Run:
     return next(run for run in found if len(run.rows) >= share * most)
 
 
+def suites() -> list[Run]:
+    """The newest run of each suite that others published."""
+    found = {run.rows[0]["kind"]: run for run in reversed(runs("public"))}
+    return [found[name] for name in sorted(found)]
+
+
 def spreads() -> list[str]:
-    """How the programs of each kind fare: first those drawn after the code was written."""
-    guarded, looped, shown = runs("guard"), newest(runs("loops")), newest(runs("suites"))
+    """How the programs of each kind fare: first those that others wrote, then those drawn after the
+    code was written."""
+    run, looped, shown = newest(runs("guard"), 0.9), newest(runs("loops")), newest(runs("suites"))
     drawn = runs("corpus")[0]
-    both = [{r["target"]: summary.ratio(r, what) for r in drawn.rows} for what in ("span", "wall")]
-    stitched = {r["target"] for r in drawn.rows if not summary.is_unchanged(r)}
+    rows = [_of_corpus(suite.rows[0]["kind"], suite) for suite in suites()]
     batches = drawn.content.get("times", 1)
     kind = "drawn from a seed" + (f", batches x {batches}" if batches > 1 else "")
-    rows = [_spread(kind, drawn, stitched, both)]
-    for run in {run.path: run for run in (newest(guarded, 0.9), newest(guarded))}.values():
-        both = [
-            {r["name"]: speed(r, what, "guarded") for r in run.rows} for what in ("gpu", "wall")
-        ]
-        stitched = {r["name"] for r in run.rows if r["guarded"]["patterns"]}
-        rows.append(_spread("nothing fitted to", run, stitched, both))
+    rows.append(_of_corpus(kind, drawn))
+    both = [{r["name"]: speed(r, what, "guarded") for r in run.rows} for what in ("gpu", "wall")]
+    stitched = {r["name"] for r in run.rows if r["guarded"]["patterns"]}
+    rows.append(_spread("nothing fitted to", run, stitched, both))
     both = [{r["target"]: gain(r, key) for r in looped.rows} for key in ("span_us", "wall_us")]
     stitched = {r["target"] for r in looped.rows if r["patterns"]}
     rows.append(_spread("with loops", looped, stitched, both))
@@ -98,6 +100,12 @@ def spreads() -> list[str]:
     times = [cell for what in ("GPU", "wall") for cell in (f"{what} time", "mean")]
     slower = [f"below {BARS['gpu']} in GPU time", f"below {BARS['wall']} in wall time"]
     return readings.table(["programs, run", "", *times, "unchanged", *slower], rows)
+
+
+def _of_corpus(kind: str, run: Run) -> list[str]:
+    """A row for a run of `benchmarks.corpus`."""
+    both = [{r["target"]: summary.ratio(r, what) for r in run.rows} for what in ("span", "wall")]
+    return _spread(kind, run, {r["target"] for r in run.rows if not summary.is_unchanged(r)}, both)
 
 
 def _spread(
@@ -133,17 +141,47 @@ def examples() -> list[str]:
     return readings.table(head, body)
 
 
-TABLES = {"spreads": spreads, "examples": examples}
+def corpus() -> list[str]:
+    """The spread of the newest run of the corpus."""
+    return summary.overall(runs("corpus")[0].rows)
+
+
+def public() -> list[str]:
+    """Every program of the suites that others published."""
+    head = ["program", "kernels", "XLA us", "fusionstitch us", "XLA / fusionstitch"]
+    head += ["in wall time", "first call s: XLA", "fusionstitch"]
+    body = []
+    for row in (row for suite in suites() for row in suite.rows):
+        first, span = row["first_call_s"], row["span_us"]
+        kernels = 0 if summary.is_unchanged(row) else len(row["stitched"]["kernels"])
+        body.append(
+            [
+                f"`{row['target']}`",
+                str(kernels),
+                *(us(span[side]["median"]) for side in ("xla", OURS)),
+                *(fixed(summary.ratio(row, what)) for what in ("span", "wall")),
+                *(readings.seconds(first[side]) for side in ("xla", OURS)),
+            ]
+        )
+    return readings.table(head, body)
+
+
+TABLES = {"spreads": spreads, "examples": examples, "corpus": corpus, "public": public}
+#: The tables that each page has.
+PAGES = {"README.md": ("spreads", "examples"), "docs/benchmarks.md": ("public", "corpus")}
+_MARKER = re.compile(r"<!-- benchmarks\.published: (\w+) -->\n")
 
 
 def put(page: str) -> str:
-    """The page with each table anew below its marker."""
-    for name, lines in TABLES.items():
+    """The page with the table of each marker anew. Raises ValueError for a page without one, or
+    with one of no table."""
+    names = _MARKER.findall(page)
+    if not names or not TABLES.keys() >= set(names):
+        raise ValueError(f"A page has markers of {', '.join(TABLES)}: {', '.join(names) or 'none'}")
+    for name in names:
         marker = f"<!-- benchmarks.published: {name} -->\n"
         place = re.compile(rf"({re.escape(marker)}\n)(?:\|.*\n)*")
-        if not place.search(page):
-            raise ValueError(f"The page has no line {marker}")
-        text = "".join(f"{line}\n" for line in lines())
+        text = "".join(f"{line}\n" for line in TABLES[name]())
         page = place.sub(lambda found, text=text: found[1] + text, page)
     return page
 

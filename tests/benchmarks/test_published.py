@@ -13,10 +13,13 @@ from benchmarks import published, tables
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_readme_shows_the_newest_results() -> None:
-    """Otherwise: python -m benchmarks.published README.md"""
-    text = (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("page", published.PAGES)
+def test_pages_show_the_newest_results(page: str) -> None:
+    """Otherwise: make pages"""
+    text = (ROOT / page).read_text()
     assert published.put(text) == text
+    for table in published.PAGES[page]:
+        assert f"<!-- benchmarks.published: {table} -->" in text
 
 
 def test_the_page_of_benchmarks_shows_the_newest_results() -> None:
@@ -82,5 +85,7 @@ def test_losses_are_named_where_something_was_stitched(folder: Path) -> None:
 
 
 def test_a_page_without_a_place_for_a_table_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match="The page has no line"):
+    with pytest.raises(ValueError, match="markers of spreads, examples, corpus, public: none"):
         published.put("# Title\n")
+    with pytest.raises(ValueError, match="public: others"):
+        published.put("<!-- benchmarks.published: others -->\n\n")
