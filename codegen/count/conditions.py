@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.codegen.count.axes import MOST, Array, Part, spread, union
+from fusionstitch.codegen.count.digits import Digit
 from fusionstitch.codegen.count.factors import Factor, product
 from fusionstitch.codegen.count.values import UNKNOWN, Large, Points, Sum, Unknown, Value, at
 
@@ -152,6 +153,11 @@ def _table(value: Sum, range_: tuple[int, int]) -> Factor | None:
 
 def _shortened(part: Part, low: int, high: int) -> Factor:
     """A part with its elements brought into a range, neighbours that are then alike as one."""
+    if isinstance(part.given, Digit) and part.given.extent >= SHORT:
+        begin = part.given.begins(low, high)
+        if 2 * (len(begin) - 1) < part.given.extent:
+            few = part.given.at(begin).clip(low, high)
+            return Factor(part.axes, (begin,), few)
     array, starts = part.array, list[Array | None]()
     if array.size < SHORT:
         return Factor(part.axes, (None,) * len(part.axes), array)

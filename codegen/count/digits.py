@@ -86,3 +86,19 @@ class Digit:
             return Digit.of(self.extent, self.step, start, self.run, min(steps, self.period))
         period = -(-self.period // steps)
         return Digit.of(self.extent, 1, start, self.run * steps, period)
+
+    def begins(self, low: int, high: int) -> Array:
+        """Where it is first another element than before once all are brought into a range, 0 as
+        the first of these."""
+        if self.step < 0:
+            return self.times(-1).begins(-high, -low)
+        first, last = 1, 0  # of a period, where it changes
+        if self.step and low < high:
+            first = max(1, (low - self.start) // self.step + 1)
+            last = min(self.period - 1, -((self.start - high) // self.step))
+        if first > last:
+            return np.zeros(1, np.int64)
+        within = np.concatenate(([0], np.arange(first, last + 1)))
+        whole = np.arange(-(-self.extent // (self.period * self.run)))
+        found = (whole[:, None] * self.period + within).ravel() * self.run
+        return found[found < self.extent]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionstitch.codegen.count.axes import Axis, Part
+from fusionstitch.codegen.count.conditions import _shortened
 from fusionstitch.codegen.count.digits import Digit
 
 #: What index arithmetic does: (what, its constant, its factor or divisor).
@@ -49,6 +50,30 @@ def test_index_arithmetic_gives_what_it_gives_of_the_elements(
     for one in steps:
         digits, elements = done(digits, one), done(elements, one)
         same(digits, elements)
+
+
+@given(
+    st.builds(
+        Digit.of,
+        st.integers(64, 200),
+        st.integers(-5, 5),
+        st.integers(-9, 9),
+        st.sampled_from([1, 2, 5, 16]),
+        st.integers(1, 200),
+    ),
+    st.integers(-40, 60),
+    st.integers(0, 80),
+)
+def test_elements_of_a_range_are_told_apart_as_if_they_were_written_out(
+    digit: Digit, low: int, width: int
+) -> None:
+    axes = (Axis(1, digit.extent),)
+    short, long = (_shortened(Part(axes, d), low, low + width) for d in (digit, digit.array))
+    np.testing.assert_array_equal(short.weights, long.weights)
+    [one], [other] = short.starts, long.starts
+    assert (one is None) == (other is None)
+    if one is not None:
+        np.testing.assert_array_equal(one, other)
 
 
 def test_digits_of_a_long_axis_are_never_written_out() -> None:
