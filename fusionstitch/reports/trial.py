@@ -196,8 +196,8 @@ class _Program:
             measured = self.measured(module, xla, ours)
         else:
             self.notes.append(
-                "run by the emulator, nothing was timed: all times, and XLA's kernels, are modelled "
-                "for a fictional GPU"
+                "run by the emulator, nothing was timed: all times, and XLA's kernels, are "
+                "modelled for a fictional GPU"
             )
         return Trial(
             self.name,
