@@ -40,7 +40,7 @@ $(STAMP): $(PACKAGE)
 
 setup: $(STAMP) ## build the virtual environment in .venv, with all that tests need
 
-demo: $(PACKAGE) ## stitch the paper's Figure 1 and a training step: report and reasons
+demo: $(PACKAGE) ## stitch the paper's Figure 1 (report and reasons) and a training step (report)
 	$(BIN)/fusionstitch report examples/figure1.py:original
 	$(BIN)/fusionstitch explain examples/figure1.py:original
 	$(BIN)/fusionstitch report examples/transformer.py:train_step

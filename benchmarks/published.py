@@ -90,7 +90,7 @@ def spreads() -> list[str]:
     rows.append(_of_corpus(kind, drawn))
     both = [{r["name"]: speed(r, what, "guarded") for r in run.rows} for what in ("gpu", "wall")]
     stitched = {r["name"] for r in run.rows if r["guarded"]["patterns"]}
-    rows.append(_spread("nothing fitted to", run, stitched, both))
+    rows.append(_spread("unseen programs of ten fields", run, stitched, both))
     both = [{r["target"]: gain(r, key) for r in looped.rows} for key in ("span_us", "wall_us")]
     stitched = {r["target"] for r in looped.rows if r["patterns"]}
     rows.append(_spread("with loops", looped, stitched, both))
@@ -99,7 +99,7 @@ def spreads() -> list[str]:
     rows.append(_spread("examples", shown, stitched, both))
     times = [cell for what in ("GPU", "wall") for cell in (f"{what} time", "mean")]
     slower = [f"below {BARS['gpu']} in GPU time", f"below {BARS['wall']} in wall time"]
-    return readings.table(["programs, run", "", *times, "unchanged", *slower], rows)
+    return readings.table(["run", "programs", *times, "unchanged", *slower], rows)
 
 
 def _of_corpus(kind: str, run: Run) -> list[str]:
@@ -180,10 +180,11 @@ def put(page: str) -> str:
         raise ValueError(f"A page has markers of {', '.join(TABLES)}: {', '.join(names) or 'none'}")
     for name in names:
         marker = f"<!-- benchmarks.published: {name} -->\n"
-        place = re.compile(rf"({re.escape(marker)}\n)(?:\|.*\n)*")
+        place = re.compile(rf"({re.escape(marker)}\n)(?:\|.*\n)*\n*")
         text = "".join(f"{line}\n" for line in TABLES[name]())
+        text += "\n"  # without an empty line, the text that follows would be a row of the table
         page = place.sub(lambda found, text=text: found[1] + text, page)
-    return page
+    return page.rstrip("\n") + "\n"
 
 
 def main(arguments: Sequence[str]) -> None:

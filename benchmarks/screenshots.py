@@ -32,10 +32,11 @@ MEMORY = (
 Pictures = dict[str, tuple[str, str, bool]]
 #: Pictures by name: the part, what is done there first, and whether in the dark.
 REPORTS: Pictures = {
+    "report-time": ("time", "", False),
     "report-summary": ("summary", "", False),
     "report-graph": (
         "graph",
-        "choose({unit: currentGraph().units.findIndex(u => u.scope === 'block')}, false)",
+        "choose({unit: currentGraph().units.findIndex(u => u.scope === 'block')}, true)",
         False,
     ),
     "report-op": (
@@ -62,8 +63,7 @@ OF_TUTORIAL: Pictures = {
     "tutorial-timeline": ("timeline", "", False),
     "tutorial-memory": (
         "kernels",
-        "showKernel(data('kernels').findIndex(k => k.name.startsWith('fs_dot_reduce_exp')));"
-        + MEMORY,
+        "showKernel(data('kernels').findIndex(k => k.scope === 'block'));" + MEMORY,
         False,
     ),
 }

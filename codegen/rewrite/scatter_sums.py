@@ -28,9 +28,11 @@ def comparable(op: Op) -> Verdict:
     """Whether a scatter may become a reduction of what matches."""
     attrs = op.attrs
     if op.shape.is_tuple or attrs["reducer"] not in FUNCTORS:
-        return forbid("Several of its updates may meet in one element, and no reducer joins them.")
+        return forbid(
+            "Several updates may write the same element, and it has no reduction to combine them."
+        )
     if attrs["input_batching_dims"]:
-        return forbid("Several of its updates may meet in one element of a batch.")
+        return forbid("Several updates may write the same element of a batch.")
     x, _, updates = op.operands
     for w, d in _windows(op).items():
         scattered = d in attrs["scatter_dims_to_operand_dims"]

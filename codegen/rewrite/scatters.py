@@ -96,11 +96,11 @@ def one_update(op: Op) -> OneUpdate | Verdict:
         while i.terms and stride < updates.dims[batch[j]]:
             dim = by_digit.get((f"g{j}", stride))
             if dim is None:
-                return forbid("Several of its updates may meet in one element.")
+                return forbid("Several updates may write the same element.")
             chain.insert(0, dim)
             stride *= x.dims[dim]
         if stride != updates.dims[batch[j]]:
-            return forbid("Several of its updates may meet in one element.")
+            return forbid("Several updates may write the same element.")
         chains.append(tuple(chain))
     used = {d for chain in chains for d in chain}
     compared = tuple((k, d) for k, d in enumerate(scattered) if d not in used)

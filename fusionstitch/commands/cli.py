@@ -152,7 +152,7 @@ def command_line() -> argparse.ArgumentParser:
     _as_json(gaps)
     gaps.set_defaults(run=_gaps)
 
-    diff = commands.add_parser("diff", help="what two plans differ in")
+    diff = commands.add_parser("diff", help="how two plans differ")
     for name in ("before", "after"):
         diff.add_argument(
             name,

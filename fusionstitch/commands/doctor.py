@@ -54,7 +54,8 @@ class Examination:
             texts.append(title)
             texts += [f"{'!' if one.wrong else ' '} {one.name:<26} {one.value}" for one in lines]
         wrong = ", ".join(self.wrong)
-        texts.append(f"to mend: {wrong} (marked !)" if wrong else "nothing is missing")
+        nothing = "nothing that this machine needs is missing"
+        texts.append(f"to mend: {wrong} (marked !)" if wrong else nothing)
         return "\n".join(texts)
 
     def to_dict(self) -> dict[str, Any]:

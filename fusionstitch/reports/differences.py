@@ -1,4 +1,4 @@
-"""What two plans differ in: kernels gained, lost and changed, ops that moved, modelled times."""
+"""How two plans differ: kernels gained, lost and changed, ops that moved, modelled times."""
 
 from __future__ import annotations
 

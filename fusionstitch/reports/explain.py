@@ -52,7 +52,7 @@ def explain(stitched: Stitched | None, rejected: bool = False) -> str:
         f"{count(stitched.stitches, 'pattern')} in {count(stitched.kernels, 'kernel')}"
     ]
     if stitched.trial:
-        lines.append(f"tried beside XLA's program: {stitched.trial}")
+        lines.append(f"trial: {stitched.trial}")
     lines += told_of(stitched.truth)
     lines += (f"  {line}" for line in dearest(stitched.truth))
     carried = {id(one.chosen): one for one in stitched.stitches}

@@ -189,14 +189,15 @@ class _Program:
             self.notes.append("nothing was stitched in the compiled program")
             stitched = self.alone(step)
         elif stitched.trial:
-            self.notes.append(f"tried beside XLA's program: {stitched.trial}")
+            self.notes.append(f"trial: {stitched.trial}")
         measured: dict[str, Any] = {}
         if self.backend == "cuda":
             step("timing")
             measured = self.measured(module, xla, ours)
         else:
             self.notes.append(
-                "run by the emulator: kernel counts of XLA are modelled and there are no times"
+                "run by the emulator, nothing was timed: all times, and XLA's kernels, are "
+                "modelled for a fictional GPU"
             )
         return Trial(
             self.name,

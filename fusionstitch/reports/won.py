@@ -17,13 +17,14 @@ def won(report: Figures) -> str:
         return "won: nothing, since no pattern was worth stitching; explain says why"
     xla_us, ours_us, measured = report.call_us
     how = "measured" if measured else "modelled"
-    times = f"{how} at {ours_us:.1f} us a call, {xla_us:.1f} us under XLA"
+    times = f"{ours_us:.1f} us a call, {xla_us:.1f} us under XLA"
     if abs(xla_us - ours_us) <= _SAME * xla_us:
-        return f"won: nothing, {times}"
+        return f"won ({how}): nothing, {times}"
     if ours_us > xla_us:
-        return f"lost: {ours_us - xla_us:.1f} us, {times}"
+        return f"lost ({how}): {ours_us - xla_us:.1f} us, {times}"
     why = " and ".join(_causes(report)) or "each kernel does less"
-    return f"won: {xla_us - ours_us:.1f} us ({xla_us / ours_us:.2f} times as fast), {times}: {why}"
+    gain = f"{xla_us - ours_us:.1f} us ({xla_us / ours_us:.2f} times as fast)"
+    return f"won ({how}): {gain}, {times}: {why}"
 
 
 def _causes(report: Figures) -> list[str]:

@@ -50,9 +50,9 @@ class Outcome:
     ) -> Outcome:
         """The outcome of attempts with these times: the last one won, or all have lost."""
         if serves == XLA:
-            reason = f"Stitched it is no faster than XLA's: {times[0]}."
+            reason = f"The stitched program is no faster: {times[0]}."
         else:
-            reason = f"Stitched it is faster: {times[-1]}."
+            reason = f"The stitched program is faster: {times[-1]}."
         return cls(serves, reason, times, program, program_us)
 
     def __repr__(self) -> str:

@@ -69,14 +69,14 @@ def test_of_a_function() -> None:
     [
         (
             (None, None),
-            r"won: .* times as fast\), modelled at .*: 1 kernel instead of 4 and .* DRAM",
+            r"won \(modelled\): .* times as fast\), .*: 1 kernel instead of 4 and .* DRAM",
         ),
         (
             (9.0, 3.0),
-            r"won: 6.0 us \(3.00 times as fast\), measured at 3.0 us a call, 9.0 us",
+            r"won \(measured\): 6.0 us \(3.00 times as fast\), 3.0 us a call, 9.0 us",
         ),
-        ((9.0, 9.05), r"won: nothing, measured at 9.1 us a call, 9.0 us under XLA"),
-        ((9.0, 12.0), r"lost: 3.0 us, measured at 12.0 us a call, 9.0 us under XLA"),
+        ((9.0, 9.05), r"won \(measured\): nothing, 9.1 us a call, 9.0 us under XLA"),
+        ((9.0, 12.0), r"lost \(measured\): 3.0 us, 12.0 us a call, 9.0 us under XLA"),
     ],
 )
 def test_the_last_line_says_what_was_won(

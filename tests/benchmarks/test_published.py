@@ -89,3 +89,11 @@ def test_a_page_without_a_place_for_a_table_is_refused(folder: Path) -> None:
         published.put("# Title\n")
     with pytest.raises(ValueError, match="public: others"):
         published.put("<!-- benchmarks.published: others -->\n\n")
+
+
+@pytest.mark.parametrize("between", ["", "\n", "\n\n"])
+def test_an_empty_line_ends_a_table(monkeypatch: pytest.MonkeyPatch, between: str) -> None:
+    monkeypatch.setattr(published, "TABLES", {"one": lambda: ["| a |", "|---|"]})
+    marker = "<!-- benchmarks.published: one -->\n\n"
+    page = f"{marker}| old |\n{between}Text.\n\n{marker}"
+    assert published.put(page) == f"{marker}| a |\n|---|\n\nText.\n\n{marker}| a |\n|---|\n"

@@ -16,7 +16,7 @@ from fusionstitch.hlo.verdict import Verdict
 from tests.codegen.regions import H200, lowered, whole
 
 ROWS, COLUMNS = np.arange(6, dtype=np.int32), np.arange(5, dtype=np.int32)
-SEVERAL = "Several of its updates may meet in one element."
+SEVERAL = "Several updates may write the same element."
 
 
 def drawn(*dims: int) -> np.ndarray:

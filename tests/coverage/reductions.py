@@ -112,7 +112,7 @@ def _welford(x: Any, axis: int) -> tuple[Any, Any, Any]:
 
 
 PAIRS: Mapping[str, tuple[Callable[[Any, int], Any], Sequence[str]]] = {
-    "reduce to value and place": (_both, ("float32", "int32", "bfloat16", "int16")),
+    "reduce to value and index": (_both, ("float32", "int32", "bfloat16", "int16")),
     "reduce to log-sum-exp pairs": (_log_sum, ("float32", "float64")),
     "reduce by Chan's variance": (_welford, ("float32", "float64")),
     "reduce by logaddexp": (

@@ -61,7 +61,7 @@ def _replace_rows(b: Builder) -> Op:
         (_add_to_rows, "Its updates are too many to be compared with every element."),
         (
             _replace_rows,
-            "Several of its updates may meet in one element, and no reducer joins them.",
+            "Several updates may write the same element, and it has no reduction to combine them.",
         ),
         (lambda b: b.sort(b.parameter((8,))), "XLA keeps sort for itself."),
         (lambda b: b.exp(b.parameter((8,), "c64")), "Kernels have no such element type."),

@@ -49,7 +49,7 @@ def test_outcomes_are_read_as_they_were_written() -> None:
     ratio = Ratio(2.0, 1.9, 2.1)
     times = Times(5.0, 10.0, 50.0, 60.0, ratio, ratio, 10)
     for one in (times, dataclasses.replace(times, span=None, span_us=None, xla_span_us=None)):
-        found = Outcome("c1", "Stitched it is faster.", (times, one), "abc", 10.5)
+        found = Outcome("c1", "The stitched program is faster.", (times, one), "abc", 10.5)
         assert Outcome.from_json(found.to_json()) == found
 
 
