@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch.hlo import cards
-from fusionstitch.hlo.brief import brief
+from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.errors import FusionStitchError
 from fusionstitch.reports.figures import Figures
 from fusionstitch.reports.text import (
@@ -47,10 +47,10 @@ class Report(Figures):
 
     def __repr__(self) -> str:
         one = self.kernels
+        ours = f"{count(self.ops, 'op')}, {count(one['fusionstitch'], 'kernel')}"
         return brief(
-            f"Report of {self.workload} on {self.device} ({self.backend}): {self.ops} ops, "
-            f"{one['fusionstitch']} kernels, {one['xla']} under XLA, {one['unfused']} op by op; "
-            "print it for the rest"
+            f"Report of {self.workload} on {self.device} ({self.backend}): {ours}, "
+            f"{one['xla']} under XLA, {one['unfused']} op by op; print it for the rest"
         )
 
     def __getstate__(self) -> dict[str, Any]:
