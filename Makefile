@@ -87,7 +87,7 @@ pages: $(STAMP) ## write README.md's tables, docs/benchmarks.md, docs/paper.md a
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	-$(BIN)/python -m benchmarks.ablation --suite paper --jobs $(JOBS) --json $(LADDER)
 	$(BIN)/python -m benchmarks.tables $(RESULTS) $(if $(BEFORE),--before $(BEFORE)) docs/benchmarks.md
-	$(BIN)/python -m benchmarks.published README.md docs/benchmarks.md
+	$(BIN)/python -m benchmarks.published README.md docs/benchmarks.md docs/compare.md
 	$(BIN)/python -m benchmarks.paper $(RESULTS) $(LADDER) > docs/paper.md
 	$(BIN)/python -m benchmarks.plots $(RESULTS)
 

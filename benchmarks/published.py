@@ -1,5 +1,5 @@
-"""Tables of README.md and docs/benchmarks.md, each from the newest results that have its programs:
-python -m benchmarks.published [PAGE...]
+"""Tables of README.md, docs/benchmarks.md and docs/compare.md, each from the newest results that
+have its programs: python -m benchmarks.published [PAGE...]
 
 A table stands below its marker, `<!-- benchmarks.published: NAME -->`. Without a page all tables
 are printed.
@@ -36,6 +36,18 @@ EXAMPLES: Mapping[str, str] = {
     "norms.py:forward": "layer norm forward, nothing stitched",
 }
 
+#: What PyTorch's Inductor was measured on.
+MEMORY: Mapping[str, str] = {
+    "softmax.py:rows": "softmax, f32[8192, 4096]",
+    "norms.py:residual_norm_gelu": "residual, layer norm, GELU, bf16[8192, 4096]",
+    "norms.py:backward": "layer norm forward and backward, bf16[16384, 1024]",
+    "norms.py:rms_backward": "RMS norm backward",
+    "norms.py:batch_backward": "batch norm, ReLU, backward",
+    "cross_entropy.py:vocabulary": "cross-entropy and gradient, bf16[4096, 32768]",
+    "adam.py:gpt2_small": "Adam over GPT-2 small",
+    "black_scholes.py:options": "option prices",
+}
+
 
 @dataclass(frozen=True)
 class Run:
@@ -59,11 +71,12 @@ class Run:
 def runs(kind: str) -> list[Run]:
     """The runs whose file's name has `kind` between date and suffixes, the newest first."""
     named = re.compile(rf"h\d+-[-\d]{{10}}-{kind}(-\w+)*\.json")
-    found = [
+    read = (
         Run(path, json.loads(path.read_text()))
         for path in RESULTS.iterdir()
         if named.fullmatch(path.name)
-    ]
+    )
+    found = [run for run in read if "environment" in run.content]
     return sorted(found, key=lambda run: run.content["environment"]["date"], reverse=True)
 
 
@@ -166,9 +179,38 @@ def public() -> list[str]:
     return readings.table(head, body)
 
 
-TABLES = {"spreads": spreads, "examples": examples, "corpus": corpus, "public": public}
+def inductor() -> list[str]:
+    """Programs of the memory suite under XLA, under Inductor and stitched, in the newest run that
+    has all of them."""
+    measured = [run for kind in ("suites", "kernels") for run in runs(kind)]
+    found = [
+        {row["target"]: row for row in run.rows if readings.profile(row, "inductor")}
+        for run in sorted(measured, key=lambda run: run.content["environment"]["date"])
+    ]
+    rows = next(one for one in reversed(found) if MEMORY.keys() <= one.keys())
+    sides = ("xla", "inductor", OURS)
+    body = []
+    for target, label in MEMORY.items():
+        times = [gpu(rows[target], side) for side in sides]
+        by = times[1] / times[2] if times[1] and times[2] else None
+        body.append([label, *map(us, times), fixed(by)])
+    head = ["program", "XLA us", "Inductor us", "fusionstitch us", "Inductor / fusionstitch"]
+    return readings.table(head, body)
+
+
+TABLES = {
+    "spreads": spreads,
+    "examples": examples,
+    "corpus": corpus,
+    "public": public,
+    "inductor": inductor,
+}
 #: The tables that each page has.
-PAGES = {"README.md": ("spreads", "examples"), "docs/benchmarks.md": ("public", "corpus")}
+PAGES = {
+    "README.md": ("spreads", "examples"),
+    "docs/benchmarks.md": ("public", "corpus"),
+    "docs/compare.md": ("inductor",),
+}
 _MARKER = re.compile(r"<!-- benchmarks\.published: (\w+) -->\n")
 
 
