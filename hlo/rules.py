@@ -11,7 +11,6 @@ from fusionstitch.hlo.graph import FLOATS, INTEGERS, Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import Make, RuleBook, is_positive_zero, splat
 from fusionstitch.hlo.rules_movement import MOVEMENT
-from fusionstitch.hlo.rules_updates import UPDATES
 from fusionstitch.hlo.semantics import Kind, spec_of
 from fusionstitch.hlo.tuples import is_invariant
 
@@ -221,8 +220,7 @@ def fold(op: Op) -> Make | None:
 
 
 #: Every rule by opcode; `fold`, which looks at any opcode, is tried after them.
-_BOOKS = (MOVEMENT, UPDATES, ALGEBRA)
 RULES = {
-    opcode: tuple(rule for book in _BOOKS for rule in book.by_opcode.get(opcode, ()))
-    for opcode in {opcode: None for book in _BOOKS for opcode in book.by_opcode}
+    opcode: (*MOVEMENT.by_opcode.get(opcode, ()), *ALGEBRA.by_opcode.get(opcode, ()))
+    for opcode in {**MOVEMENT.by_opcode, **ALGEBRA.by_opcode}
 }

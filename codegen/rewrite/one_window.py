@@ -11,16 +11,31 @@ from fusionstitch.codegen.index_maps.maps import known
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import Op
-from fusionstitch.hlo.one_window import window_of
+
+
+def is_one_window(op: Op) -> bool:
+    """Whether a scatter has one index vector and a reducer that kernels know."""
+    if op.opcode != "scatter" or op.shape.is_tuple or op.attrs["reducer"] is None:
+        return False
+    _, indices, updates = op.operands
+    attrs = op.attrs
+    return (
+        indices.shape.rank == 1
+        and attrs["index_vector_dim"] == 0
+        and len(attrs["update_window_dims"]) == updates.shape.rank
+        and not attrs["input_batching_dims"]
+    )
 
 
 def update_window(op: Op) -> list[Op] | None:
     """The ops that stand for a scatter of one window."""
-    window = window_of(op)
-    if window is None:
+    if not is_one_window(op):
         return None
     x, indices, updates = op.operands
     attrs, chain = op.attrs, Chain(op)
+    inserted = attrs["inserted_window_dims"]
+    sizes = iter(updates.dims)
+    window = tuple(1 if d in inserted else next(sizes) for d in range(x.shape.rank))
     starts: list[Op] = []
     inside: list[Op] = []
     for d, (n, size) in enumerate(zip(x.dims, window, strict=True)):
