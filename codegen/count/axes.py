@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fusionstitch.codegen.count.digits import Array, Digit
+from fusionstitch.codegen.count.progressions import Array, Progression
 from fusionstitch.costmodel.devices import WARP
 
 #: Elements of an array over several axes.
@@ -41,17 +41,17 @@ class Part:
     same numbers."""
 
     axes: Axes
-    given: Array | Digit
+    given: Array | Progression
     made: dict[Any, Any] = field(default_factory=dict)
 
     @cached_property
     def array(self) -> Array:
         """The elements."""
-        return self.given.array if isinstance(self.given, Digit) else self.given
+        return self.given.array if isinstance(self.given, Progression) else self.given
 
     def at(self, indices: Sequence[Array]) -> Array:
         """Elements at indices along each axis."""
-        if isinstance(self.given, Digit):
+        if isinstance(self.given, Progression):
             return self.given.at(indices[0])
         found: Array = self.given[tuple(indices)]
         return found
@@ -59,14 +59,14 @@ class Part:
     @cached_property
     def ends(self) -> tuple[int, int]:
         """The least and the greatest element."""
-        if isinstance(self.given, Digit):
+        if isinstance(self.given, Progression):
             return self.given.ends
         return int(self.given.min()), int(self.given.max())
 
     @cached_property
     def unit(self) -> int:
         """What all elements are multiples of, beside the first."""
-        if isinstance(self.given, Digit):
+        if isinstance(self.given, Progression):
             return self.given.unit
         return int(np.gcd.reduce(self.given.ravel() - self.first))
 
@@ -95,7 +95,7 @@ class Part:
     @cached_property
     def first(self) -> int:
         """The first element."""
-        return self.given.start if isinstance(self.given, Digit) else int(self.given.flat[0])
+        return self.given.start if isinstance(self.given, Progression) else int(self.given.flat[0])
 
     def is_multiple(self, divisor: int) -> bool:
         """Whether all elements are multiples of an integer."""
@@ -104,7 +104,7 @@ class Part:
     def times(self, factor: int) -> Part:
         """All elements as many times as large."""
         made: Part | None = self.made.get(factor)
-        if made is None and isinstance(self.given, Digit):
+        if made is None and isinstance(self.given, Progression):
             made = self.made[factor] = Part(self.axes, self.given.times(factor))
         elif made is None:
             made = self.made[factor] = Part(self.axes, self.array * factor)
@@ -121,7 +121,7 @@ class Part:
         """All elements with a constant added."""
         if not const:
             return self
-        if isinstance(self.given, Digit):
+        if isinstance(self.given, Progression):
             return Part(self.axes, self.given.plus(const))
         return Part(self.axes, self.array + const)
 
@@ -130,8 +130,8 @@ class Part:
         key = const, divisor, remainder
         made: Part | None = self.made.get(key)
         if made is None:
-            given: Array | Digit | None = None
-            if isinstance(self.given, Digit):
+            given: Array | Progression | None = None
+            if isinstance(self.given, Progression):
                 given = self.given.plus(const).divided(divisor, remainder)
             if given is None:
                 array = self.array + const if const else self.array

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.codegen.count.axes import MOST, Array, Part, spread, union
-from fusionstitch.codegen.count.digits import Digit
 from fusionstitch.codegen.count.factors import Factor, product
+from fusionstitch.codegen.count.progressions import Progression
 from fusionstitch.codegen.count.values import UNKNOWN, Large, Points, Sum, Unknown, Value, at
 
 #: Axes shorter than this are not looked at for neighbours that are alike.
@@ -153,7 +153,7 @@ def _table(value: Sum, range_: tuple[int, int]) -> Factor | None:
 
 def _shortened(part: Part, low: int, high: int) -> Factor:
     """A part with its elements brought into a range, neighbours that are then alike as one."""
-    if isinstance(part.given, Digit) and part.given.extent >= SHORT:
+    if isinstance(part.given, Progression) and part.given.extent >= SHORT:
         begin = part.given.begins(low, high)
         if 2 * (len(begin) - 1) < part.given.extent:
             few = part.given.at(begin).clip(low, high)

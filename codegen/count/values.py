@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.codegen.count.axes import MOST, Array, Axis, Part, size, spread, union
-from fusionstitch.codegen.count.digits import Digit
+from fusionstitch.codegen.count.progressions import Progression
 from fusionstitch.costmodel.devices import WARP
 
 
@@ -194,7 +194,7 @@ def along(axis: Axis, step: int = 1, first: int = 0) -> Value:
     """`first`, `first + step` and so on."""
     if axis.extent == 1:
         return first
-    return Sum(first, (Part((axis,), Digit.of(axis.extent, step, 0, 1, axis.extent)),))
+    return Sum(first, (Part((axis,), Progression.of(axis.extent, step, 0, 1, axis.extent)),))
 
 
 def whole(value: Sum) -> Part | None:

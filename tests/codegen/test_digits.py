@@ -1,85 +1,114 @@
-"""Sequences known without their elements agree with their elements."""
+"""Digits: where a loop stands, and the same in a loop's own variables."""
 
 from __future__ import annotations
 
-import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from collections.abc import Callable
+from typing import Any
 
-from fusionstitch.codegen.count.axes import Axis, Part
-from fusionstitch.codegen.count.conditions import _shortened
-from fusionstitch.codegen.count.digits import Digit
+import jax
+import jax.numpy as jnp
+import pytest
 
-#: What index arithmetic does: (what, its constant, its factor or divisor).
-STEPS = st.one_of(
-    st.tuples(st.just("times"), st.just(0), st.sampled_from([-1, 0, 2, 3, 8])),
-    st.tuples(st.just("plus"), st.integers(-9, 9), st.just(1)),
-    st.tuples(
-        st.sampled_from(["quotient", "remainder"]),
-        st.sampled_from([0, 0, 1, 3, 5]),
-        st.sampled_from([1, 2, 3, 4, 6, 8, 12]),
-    ),
+from fusionstitch.codegen.generate import plan_kernel
+from fusionstitch.codegen.index_maps.index import (
+    Fetched,
+    Index,
+    Var,
+    constant,
+    renamed,
+    render,
+    substituted,
+    variable,
 )
+from fusionstitch.codegen.loops.digits import Digits
+from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
+from fusionstitch.costmodel.devices import device
+from tests.codegen.regions import whole_of
+from tests.graphs import Builder
 
 
-def done(part: Part, step: tuple[str, int, int]) -> Part:
-    what, const, number = step
-    if what == "times":
-        return part.times(number)
-    if what == "plus":
-        return part.plus(const)
-    return part.divided(const, number, remainder=what == "remainder")
+def planned(fun: Callable[..., Any], *shape: int) -> tuple[GroupPlan, NestPlan]:
+    region = whole_of(fun, jax.ShapeDtypeStruct(shape, jnp.float32))
+    [group] = plan_kernel(region, device("h200")).plan.groups
+    return group, group.nests[0]
 
 
-def same(part: Part, other: Part) -> None:
-    np.testing.assert_array_equal(part.array, other.array)
-    assert part.ends == other.ends
-    assert (part.unit, part.first, part.values) == (other.unit, other.first, other.values)
-    some = np.arange(0, part.array.size, 3)
-    np.testing.assert_array_equal(part.at([some]), other.array[some])
+def test_rows_and_columns_are_where_they_were_bound() -> None:
+    group, nest = planned(lambda x: x - x.sum(1, keepdims=True), 64, 512)
+    digits = Digits(group.group, nest.nest, group.points)
+    point = variable("tile", group.tiles)
+    digits.bind_rows(constant(0), point)
+    digits.bind_column(variable("column", 512))
+    total, result = nest.nest.stages
+    assert digits.indices(total) == ((point,), (variable("column", 512),))
+    assert digits.indices(result) == ((point, variable("column", 512)), ())
 
 
-@given(st.integers(1, 60), st.integers(-4, 6), st.lists(STEPS, max_size=6))
-def test_index_arithmetic_gives_what_it_gives_of_the_elements(
-    extent: int, step: int, steps: list[tuple[str, int, int]]
-) -> None:
-    axis = Axis(1, extent)
-    digits = Part((axis,), Digit.of(extent, step, 0, 1, extent))
-    elements = Part((axis,), np.arange(extent) * step)
-    same(digits, elements)
-    for one in steps:
-        digits, elements = done(digits, one), done(elements, one)
-        same(digits, elements)
+def test_rows_that_lie_together_are_of_neighbouring_points() -> None:
+    """The columns of a scan down an array are its grid points, one a thread side by side."""
+    region = whole_of(
+        lambda x: jnp.cumsum(x, 0) * 2, jax.ShapeDtypeStruct((128, 4096), jnp.float32)
+    )
+    [group] = plan_kernel(region, device("h200")).plan.groups
+    digits = [Digits(group.group, nest.nest, group.points) for nest in group.nests]
+    assert all(one.points_last for one in digits)
+    row = variable("row", group.nests[0].rows)
+    digits[0].bind_rows(row, digits[0].point_of(row))
+    assert digits[0].point == row % group.points
+    first = group.nests[0].nest.stages[0]
+    *_, column = digits[0].index(first)
+    assert column == row % group.points
 
 
-@given(
-    st.builds(
-        Digit.of,
-        st.integers(64, 200),
-        st.integers(-5, 5),
-        st.integers(-9, 9),
-        st.sampled_from([1, 2, 5, 16]),
-        st.integers(1, 200),
-    ),
-    st.integers(-40, 60),
-    st.integers(0, 80),
+def test_rows_of_one_point_lie_together_where_the_last_axis_is_theirs() -> None:
+    group, nest = planned(lambda x: x - x.sum(1, keepdims=True), 64, 512)
+    assert not Digits(group.group, nest.nest, group.points).points_last
+
+
+def test_binding_rows_forgets_the_column() -> None:
+    group, nest = planned(lambda x: x.sum(1), 64, 512)
+    digits = Digits(group.group, nest.nest, group.points)
+    digits.bind_rows(constant(0), constant(3))
+    digits.bind_column(constant(5))
+    digits.bind_rows(constant(0), constant(4))
+    with pytest.raises(KeyError):
+        digits.inner(nest.nest.stages[0])
+
+
+def test_several_grid_points_are_rows_of_a_tile() -> None:
+    group, nest = planned(lambda x: x.sum(1), 8192, 64)
+    assert group.points > 1
+    digits = Digits(group.group, nest.nest, group.points)
+    row = variable("row", nest.rows)
+    digits.bind_rows(row, variable("tile", group.tiles) * group.points + row)
+    assert digits.point == row
+    assert render(digits.index(nest.nest.stages[0])[0]) == f"tile * {group.points} + row"
+
+
+ROW, COLUMN = variable("row", 12), variable("column", 48)
+
+
+def picked() -> Index:
+    op = Builder().parameter((12,), "s32")
+    return Index(((Fetched(op, (ROW,), 7), 1),))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [ROW * 48 + COLUMN, (ROW * 48 + COLUMN) // 7, (ROW + COLUMN) % 5 + ROW * 3 - 2, picked()],
 )
-def test_elements_of_a_range_are_told_apart_as_if_they_were_written_out(
-    digit: Digit, low: int, width: int
-) -> None:
-    axes = (Axis(1, digit.extent),)
-    short, long = (_shortened(Part(axes, d), low, low + width) for d in (digit, digit.array))
-    np.testing.assert_array_equal(short.weights, long.weights)
-    [one], [other] = short.starts, long.starts
-    assert (one is None) == (other is None)
-    if one is not None:
-        np.testing.assert_array_equal(one, other)
+def test_other_names_change_nothing_else(index: Index) -> None:
+    other = renamed(index, {"row": "z", "column": "a"})
+    assert {v.name for v in other.variables} <= {"z", "a"}
+    assert (other.lo, other.hi) == (index.lo, index.hi)
+    assert renamed(other, {"z": "row", "a": "column"}) == index
 
 
-def test_digits_of_a_long_axis_are_never_written_out() -> None:
-    found = Part((Axis(1, 10**12),), Digit.of(10**12, 1, 0, 1, 10**12))
-    row, column = (found.divided(0, 4096, remainder).times(4) for remainder in (False, True))
-    assert column.ends == (0, 4 * 4095)
-    assert row.divided(2, 8, remainder=True).ends == (2, 6)
-    assert (row.unit, column.values) == (4, 4096)
-    assert row.at([np.array([4095, 4096, 10**12 - 1])]).tolist() == [0, 4, 976562496]
+def test_values_of_variables_are_put_in_everywhere() -> None:
+    values = {Var("row", 12): constant(2)}
+    assert substituted(ROW * 48 + COLUMN, values) == COLUMN + 96
+    assert substituted((ROW * 48 + COLUMN) // 48, values) == constant(2)
+    assert substituted(COLUMN, values) is COLUMN
+    [(position, _)] = substituted(picked(), values).terms
+    assert isinstance(position, Fetched)
+    assert position.at == (constant(2),)

@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Digit:
+class Progression:
     """Element `i`, below `extent`, is `start + step * (i // run % period)`."""
 
     extent: int
@@ -26,7 +26,7 @@ class Digit:
     period: int
 
     @classmethod
-    def of(cls, extent: int, step: int, start: int, run: int, period: int) -> Digit:
+    def of(cls, extent: int, step: int, start: int, run: int, period: int) -> Progression:
         """With the least period that gives the same sequence."""
         return cls(extent, step, start, run, min(period, -(-extent // run)))
 
@@ -62,30 +62,32 @@ class Digit:
         """What all elements are multiples of, beside the first."""
         return abs(self.step) if self.period > 1 else 0
 
-    def times(self, factor: int) -> Digit:
+    def times(self, factor: int) -> Progression:
         """All elements as many times as large."""
-        return Digit(self.extent, self.step * factor, self.start * factor, self.run, self.period)
+        return Progression(
+            self.extent, self.step * factor, self.start * factor, self.run, self.period
+        )
 
-    def plus(self, const: int) -> Digit:
+    def plus(self, const: int) -> Progression:
         """All elements with a constant added."""
-        return Digit(self.extent, self.step, self.start + const, self.run, self.period)
+        return Progression(self.extent, self.step, self.start + const, self.run, self.period)
 
-    def divided(self, divisor: int, remainder: bool) -> Digit | None:
+    def divided(self, divisor: int, remainder: bool) -> Progression | None:
         """Quotients or remainders of the elements, None where they are no such sequence."""
         whole, over = divmod(self.start, divisor)
         start = over if remainder else whole
         if self.step % divisor == 0:
             step = 0 if remainder else self.step // divisor
-            return Digit(self.extent, step, start, self.run, self.period)
+            return Progression(self.extent, step, start, self.run, self.period)
         if self.step <= 0 or divisor % self.step or not 0 <= over < self.step:
             return None
         steps = divisor // self.step
         if self.repeats and self.period % steps:
             return None
         if remainder:
-            return Digit.of(self.extent, self.step, start, self.run, min(steps, self.period))
+            return Progression.of(self.extent, self.step, start, self.run, min(steps, self.period))
         period = -(-self.period // steps)
-        return Digit.of(self.extent, 1, start, self.run * steps, period)
+        return Progression.of(self.extent, 1, start, self.run * steps, period)
 
     def begins(self, low: int, high: int) -> Array:
         """Where it is first another element than before once all are brought into a range, 0 as
