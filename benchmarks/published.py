@@ -69,7 +69,8 @@ class Run:
 
 
 def runs(kind: str) -> list[Run]:
-    """The runs whose file's name has `kind` between date and suffixes, the newest first."""
+    """The runs whose file's name has `kind`, a regular expression, between date and suffixes, the
+    newest first."""
     named = re.compile(rf"h\d+-[-\d]{{10}}-{kind}(-\w+)*\.json")
     read = (
         Run(path, json.loads(path.read_text()))
@@ -182,12 +183,11 @@ def public() -> list[str]:
 def inductor() -> list[str]:
     """Programs of the memory suite under XLA, under Inductor and stitched, in the newest run that
     has all of them."""
-    measured = [run for kind in ("suites", "kernels") for run in runs(kind)]
-    found = [
+    found = (
         {row["target"]: row for row in run.rows if readings.profile(row, "inductor")}
-        for run in sorted(measured, key=lambda run: run.content["environment"]["date"])
-    ]
-    rows = next(one for one in reversed(found) if MEMORY.keys() <= one.keys())
+        for run in runs("(suites|kernels)")
+    )
+    rows = next(one for one in found if MEMORY.keys() <= one.keys())
     sides = ("xla", "inductor", OURS)
     body = []
     for target, label in MEMORY.items():
