@@ -71,7 +71,7 @@ def rows(
     env = environment_of(folder)
     flags = ["--seed", str(asked.seed), "--rounds", str(asked.rounds)]
     flags += ["--seconds", str(asked.seconds), "--times", str(asked.times)]
-    flags += ["--small"] if asked.small else []
+    flags += [f"--{name}" for name in ("small", "kernels") if getattr(asked, name)]
     flags += ["--checkouts", str(asked.checkouts)] if asked.checkouts else []
     # a process of a GPU takes the place of one that has ended
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -124,6 +124,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=2.0, help="of rounds by each clock")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time of each GPU")
     parser.add_argument("--gpus", type=int, default=1, help="how many GPUs there are to use")
+    parser.add_argument("--kernels", action="store_true", help="list what the GPU runs")
     parser.add_argument("--small", action="store_true", help="sizes of tests, for a CPU")
     parser.add_argument("--times", type=int, default=1, help="by how much batches are larger")
     parser.add_argument("--commit", help="the commit, where the checkout has no git")

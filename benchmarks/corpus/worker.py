@@ -32,6 +32,8 @@ IN_FLIGHT, ROUND_S = 25, 0.01
 SPAN_RUNS = 8
 #: Calls whose results are compared bit by bit.
 REPEATS = 100
+#: Runs whose kernels are listed, and how many of a side's kernels a row names.
+LISTED_RUNS, LISTED = 4, 16
 #: Arguments of more bytes have no run in float64: it takes minutes on the host.
 MOST_CHECKED = 64_000_000
 
@@ -39,8 +41,8 @@ MOST_CHECKED = 64_000_000
 @dataclass(frozen=True)
 class Asked:
     """What of a program is measured: at least `rounds` in `seconds`; `pair` adds a second jax.jit,
-    `repeat` compares the results of many calls, `small` takes the size of tests. Who holds the lock
-    in `alone` measures, others prepare or check meanwhile."""
+    `repeat` compares the results of many calls, `kernels` lists what the device runs, `small` takes
+    the size of tests. Who holds the lock in `alone` measures, others prepare or check meanwhile."""
 
     seed: int
     times: int
@@ -48,6 +50,7 @@ class Asked:
     seconds: float = 2.0
     pair: bool = False
     repeat: bool = False
+    kernels: bool = False
     small: bool = False
     alone: Path | None = None
 
@@ -141,6 +144,26 @@ def measure(
     if asked.repeat:
         row.step("repeats")
         row.put(repeats={name: repeats(runs[name], args) for name in (XLA, OURS)})
+    if asked.kernels:
+        row.step("kernels")
+        row.put(kernels={name: kernels(sides[name]) for name in (XLA, OURS)})
+
+
+def kernels(side: Contestant) -> list[list[Any]]:
+    """The kernels, copies and memsets of one run by name, the longest first: how many there are
+    and their microseconds together."""
+    import jax
+
+    from fusionstitch.measure.activity import recorded
+
+    def run() -> None:
+        jax.block_until_ready([side.run(*side.args) for _ in range(LISTED_RUNS)])
+
+    times: dict[str, list[float]] = collections.defaultdict(list)
+    for name, us in recorded(run):
+        times[name].append(us / LISTED_RUNS)
+    longest = sorted(times, key=lambda name: -sum(times[name]))[:LISTED]
+    return [[n, len(times[n]) / LISTED_RUNS, round(sum(times[n]), 2)] for n in longest]
 
 
 def repeats(run: Callable[..., Any], args: Any) -> bool:
@@ -263,7 +286,7 @@ def main() -> None:
     parser.add_argument("--alone", type=Path)
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--checkouts", type=Path)
-    for flag in ("pair", "repeat", "small"):
+    for flag in ("pair", "repeat", "kernels", "small"):
         parser.add_argument(f"--{flag}", action="store_true")
     given = vars(parser.parse_args())
     [template] = find([given.pop("name")], among=public.templates(given.pop("checkouts")))
