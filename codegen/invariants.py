@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fusionstitch.codegen.rewrite.monoids import Monoid
+from fusionstitch.codegen.text.expressions import FUNCTORS
 from fusionstitch.codegen.text.types import members_of, record
 from fusionstitch.hlo.attributes import REDUCERS
 from fusionstitch.hlo.errors import VerifyError
@@ -90,10 +91,19 @@ def _reduce(op: Op) -> Shape:
     return SHAPE_RULES["reduce"](op)
 
 
+def _bins(op: Op) -> Shape:
+    keys, values, _ = op.operands
+    rows, _, width = values.dims
+    require(op, keys.shape == Shape("s32", values.dims[:2]), "a number for each update")
+    require(op, op.attrs["reducer"] in FUNCTORS, "a reducer")
+    return Shape(values.dtype, (rows, op.attrs["size"], width))
+
+
 _RULES: Mapping[str, Callable[[Op], Shape]] = {
     **SHAPE_RULES,
     "record": _record,
     "member": _member,
     "windows": _windows,
     "reduce": _reduce,
+    "bins": _bins,
 }

@@ -113,7 +113,8 @@ SEMANTICS: Mapping[str, OpSpec] = {
             "is-finite popcnt count-leading-zeros reduce-precision copy",
         ),
         # made by code generation alone: values that are reduced together and one of them, a
-        # function that XLA spells out, and the view of an array that holds its windows
+        # function that XLA spells out, the view of an array that holds its windows, and sums of
+        # what belongs to each number
         *_specs(Kind.ELEMENTWISE, 0, 0, "record member"),
         *_specs(Kind.ELEMENTWISE, 20, 1, "inverse-erf"),
         *_specs(Kind.MOVEMENT, 0, 0, "windows"),
@@ -133,7 +134,7 @@ SEMANTICS: Mapping[str, OpSpec] = {
             "dynamic-slice",
         ),
         *_specs(Kind.UPDATE, 0, 0, "dynamic-update-slice scatter"),
-        *_specs(Kind.REDUCTION, 1, 0, "reduce"),
+        *_specs(Kind.REDUCTION, 1, 0, "reduce bins"),
         *_specs(Kind.WINDOW, 1, 0, "reduce-window scan"),
         *_specs(Kind.DOT, 2, 0, "dot"),
         *_specs(Kind.FACTOR, 0, 0, "potrf getrf lu-permutation triangular-solve"),

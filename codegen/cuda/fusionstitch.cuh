@@ -40,6 +40,7 @@ typedef unsigned long long uint64_t;
 #include "arithmetic.cuh"
 #include "functions.cuh"
 #include "reduce.cuh"
+#include "bins.cuh"
 #include "cluster.cuh"
 #include "counters.cuh"
 #include "mma.cuh"

@@ -331,6 +331,59 @@ JOIN_PARTS = Intrinsic(
     cost=_joins_parts,
 )
 
+# ---- bins: elements that warps of a block have of their own --------------------------------------
+
+#: Elements, warps that have them, and the reducer. The first argument points to them.
+_BINS = (*_integers("size", "owners"), _REDUCER)
+#: Shuffles in which lanes find which of them have the same element, and join what these have.
+_SAME, _JOINED = 4, 2
+
+
+def _begins(called: Called) -> Cost:
+    [element], size = called.values, called["size"] * called["owners"]
+    return Cost(called.block, stores=((element.bytes, size),))
+
+
+def _joins_bins(called: Called) -> Cost:
+    [value] = called.values
+    access = ((value.bytes, WARP),)
+    joins = _JOINED * value.fields
+    return Cost(WARP, loads=access, stores=access, shuffles=_SAME + 2 * joins, joins=joins)
+
+
+def _totals(called: Called) -> Cost:
+    [element], owners = called.values, called["owners"]
+    return Cost(1, loads=((element.bytes, owners),), joins=(owners - 1) * element.fields)
+
+
+BINS_START = Intrinsic(
+    "fs_bins_start",
+    _BINS,
+    Scope.WARP,
+    through=0,
+    steps=(Step(True, Scope.BLOCK),),
+    exchanged=FIRST,
+    cost=_begins,
+)
+#: The element that a lane's value belongs to, none if that is negative, and the value.
+BINS_JOIN = Intrinsic(
+    "fs_bins_join",
+    _BINS,
+    Scope.WARP,
+    through=0,
+    steps=(Step(True, Scope.BLOCK),),
+    exchanged=Some(2, 3),
+    cost=_joins_bins,
+)
+BINS_TOTAL = Intrinsic(
+    "fs_bins_total",
+    _BINS,
+    through=0,
+    steps=(Step(False, Scope.BLOCK),),
+    exchanged=FIRST,
+    cost=_totals,
+)
+
 # ---- products on tensor cores -------------------------------------------------------------------
 
 

@@ -122,7 +122,7 @@ class _Merger:
             return False
         if _parted(left, right) or _parted(right, left):
             return False
-        if _strangers(left, right):
+        if _strangers(left, right) or _bins(left) or _bins(right):
             return False
         merged = Group.merged(left, right)
         if merged.tiles == 1 and max(left.tiles, right.tiles) > self.device.sm_count:
@@ -202,6 +202,12 @@ def _strangers(left: Group, right: Group) -> bool:
         for dot in dots
         for other in reductions
     )
+
+
+def _bins(group: Group) -> bool:
+    """Whether the data says which of its results each element that it visits belongs to: threads
+    that have others to wait for would wait for all of these."""
+    return any(s.op.opcode == "bins" for s in group.stages)
 
 
 def _loops(group: Group) -> int:

@@ -35,6 +35,7 @@ class Role(enum.Enum):
     CARRY = "carry"  # accumulated from row to row, one value per column, known after the last row
     DOT = "dot"  # accumulated along a sweep for several results per row (dot_nests.py)
     RESULT = "result"  # one element per row and result of such a dot
+    BINS = "bins"  # accumulated in what the data says of several elements (lower/bins.py)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +116,10 @@ def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
     if group.dot_axes is not None:
         row, column = group.dot_axes
         return Nest((row,), (column,))
+    if stage.op.opcode == "bins":  # all its updates, and of each what lies side by side
+        *_, columns = group.axes.dims[stage.number]
+        beside = [x for x in group.axes.set.leaves(columns) if group.axes.extent(x) != 1]
+        return Nest((), (*group.axes.inner_leaves(stage), *beside))
     if tiled and (shape := shape_of_reader(group, stage)) is not None:
         return Nest(*shape)
     if stage.is_reduction:
@@ -132,6 +137,8 @@ def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
 
 def join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Role] | None:
     """The level and role of `stage` in `nest`, or None if it needs another loop."""
+    if stage.op.opcode == "bins" or nest.with_role(Role.BINS):
+        return None if nest.stages else (0, Role.BINS)
     own = tuple(group.in_block(stage))
     ordered = any(in_order(s.op) for s in nest.stages)
     if nest.stages and stage.is_reduction and in_order(stage.op) != ordered:

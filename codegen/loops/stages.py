@@ -174,6 +174,10 @@ def body_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
         return [(source, index)]
     if op.opcode == "dot":
         return _dot_reads(op, dims, inner)
+    if op.opcode == "bins":
+        keys, values, _ = op.operands
+        row, _, column = dims
+        return [(keys, (row, *inner)), (values, (row, *inner, column))]
     return arguments(op, dims)
 
 

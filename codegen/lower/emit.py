@@ -24,8 +24,10 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
 )
 from fusionstitch.codegen.ir.types import computed
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.access import Site
+from fusionstitch.codegen.lower.bins import lower_bins
 from fusionstitch.codegen.lower.context import Context
 from fusionstitch.codegen.lower.functions import Signature, signature
 from fusionstitch.codegen.lower.nest import lower_rows
@@ -173,5 +175,7 @@ class KernelEmitter:
                 writer.add(Shared(kind, names[stage], offset, size))
         for nest in group.nests:
             lower = lower_rows if nest.tile is None else lower_tile
+            if nest.nest.with_role(Role.BINS):
+                lower = lower_bins
             with writer.bounded(MOST_STATEMENTS):
                 lower(Site(self.context, group, nest, tile, names, points))

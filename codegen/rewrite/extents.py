@@ -44,4 +44,4 @@ def inner_extents(op: Op) -> tuple[int, ...]:
         return tuple(op.operands[0].dims[d] for d in sorted(op.attrs["dimensions"]))
     if op.opcode == "dot":
         return tuple(op.operands[0].dims[d] for d in op.attrs["lhs_contract"])
-    return ()
+    return op.operands[0].dims[1:] if op.opcode == "bins" else ()

@@ -20,6 +20,9 @@ from fusionstitch.hlo.verdict import Verdict, allow, forbid
 #: Elements of the result times index vectors, at most. On an H200 the model prefers XLA's scatter
 #: from half of that on, or less, and where it does not, both take as long (docs/limits.md).
 MOST = 1 << 24
+#: The same where each row has elements and index vectors of its own, of so few elements: XLA's
+#: scatter takes as long for each update, whatever it may collide with.
+MOST_OF_ROWS, FEW_ELEMENTS = 1 << 30, 64
 #: Index types whose values all fit into s32.
 NARROW = frozenset({"s8", "u8", "s16", "u16", "s32"})
 
@@ -31,15 +34,14 @@ def comparable(op: Op) -> Verdict:
         return forbid(
             "Several updates may write the same element, and it has no reduction to combine them."
         )
-    if attrs["input_batching_dims"]:
-        return forbid("Several updates may write the same element of a batch.")
     x, _, updates = op.operands
-    for w, d in _windows(op).items():
-        scattered = d in attrs["scatter_dims_to_operand_dims"]
-        if updates.dims[w] != (1 if scattered else x.dims[d]):
-            return forbid("It scatters windows of several elements.")
-    vectors = math.prod(updates.dims[w] for w in _batch_dims(op))
-    if x.shape.size * vectors > MOST:
+    if not whole_windows(op):
+        return forbid("It scatters windows of several elements.")
+    rows = row_dims(op)
+    vectors = math.prod(updates.dims[w] for w in batch_dims(op) if w not in rows)
+    of_row = x.shape.size // math.prod(x.dims[d] for d in rows.values())
+    most = MOST_OF_ROWS if rows and of_row <= FEW_ELEMENTS else MOST
+    if x.shape.size * vectors > most:
         return forbid(
             "Its updates are too many to be compared with every element.",
             elements=x.shape.size,
@@ -55,24 +57,25 @@ def expand_scatter(op: Op) -> list[Op] | None:
     chain, attrs = Chain(op), op.attrs
     x, _, updates = op.operands
     reducer, scattered = attrs["reducer"], attrs["scatter_dims_to_operand_dims"]
-    batch, windows = _batch_dims(op), _windows(op)
+    rows, windows = row_dims(op), windows_of(op)
+    batch = [w for w in batch_dims(op) if w not in rows]
     # the updates before the dims that windows lie along: neighbouring elements are read together
     before = max(scattered, default=-1) + 1
     dims = (*x.dims[:before], *(updates.dims[w] for w in batch), *x.dims[before:])
     summed = tuple(range(before, before + len(batch)))
-    along = dict(zip(batch, summed, strict=True)) | {
-        w: d + len(batch) * (d >= before) for w, d in windows.items() if d not in scattered
-    }
+    moved = {d: d + len(batch) * (d >= before) for d in range(x.shape.rank)}
+    along = dict(zip(batch, summed, strict=True))
+    along |= {w: moved[d] for w, d in rows.items()}
+    counted = tuple(along[w] for w in batch_dims(op))
+    along |= {w: moved[d] for w, d in windows.items() if d not in scattered}
     kept_dims = tuple(w for w in range(updates.shape.rank) if w in along)
     if len(kept_dims) < updates.shape.rank:
         updates = chain.make("reshape", x.dtype, tuple(updates.dims[w] for w in kept_dims), updates)
-    value = chain.make(
-        "broadcast", x.dtype, dims, updates, dimensions=tuple(along[w] for w in kept_dims)
-    )
+    value = _spread(chain, updates, dims, tuple(along[w] for w in kept_dims))
     here = None
     for k, d in enumerate(scattered):
-        index = _component(chain, op, k, dims, summed)
-        iota = chain.like(index, "iota", dimension=d)
+        index = _spread(chain, component(chain, op, k), dims, counted)
+        iota = chain.like(index, "iota", dimension=moved[d])
         equal = chain.compare(iota, "EQ", index)
         here = equal if here is None else chain.like(here, "and", here, equal)
     neutral = identity(reducer, x.dtype)
@@ -85,34 +88,52 @@ def expand_scatter(op: Op) -> list[Op] | None:
     return chain.done()
 
 
-def _windows(op: Op) -> dict[int, int]:
+def whole_windows(op: Op) -> bool:
+    """Whether an update is one element along what is scattered, and all along the rest."""
+    x, _, updates = op.operands
+    scattered = op.attrs["scatter_dims_to_operand_dims"]
+    return all(
+        updates.dims[w] == (1 if d in scattered else x.dims[d]) for w, d in windows_of(op).items()
+    )
+
+
+def windows_of(op: Op) -> dict[int, int]:
     """Window dims of the updates and the dims of the result along which they lie."""
     dropped = (*op.attrs["inserted_window_dims"], *op.attrs["input_batching_dims"])
     kept_dims = [d for d in range(op.operands[0].shape.rank) if d not in dropped]
     return dict(zip(op.attrs["update_window_dims"], kept_dims, strict=True))
 
 
-def _batch_dims(op: Op) -> list[int]:
+def batch_dims(op: Op) -> list[int]:
     """The dims of the updates that count index vectors."""
     rank = op.operands[2].shape.rank
     return [w for w in range(rank) if w not in op.attrs["update_window_dims"]]
 
 
-def _component(chain: Chain, op: Op, k: int, dims: tuple[int, ...], counted: tuple[int, ...]) -> Op:
-    """Component k of every index vector, over `dims`, of which `counted` count the vectors, in a
-    type that holds its values."""
+def row_dims(op: Op) -> dict[int, int]:
+    """Those of them that count rows with index vectors of their own, and the dims of the result."""
+    attrs, batch = op.attrs, batch_dims(op)
+    vector_dim = attrs["index_vector_dim"]
+    pairs = zip(attrs["input_batching_dims"], attrs["scatter_indices_batching_dims"], strict=True)
+    return {batch[i - (i > vector_dim)]: d for d, i in pairs}
+
+
+def component(chain: Chain, op: Op, k: int) -> Op:
+    """Component k of every index vector, over the dims that count these, in a signed type that
+    holds its values."""
     indices, vector_dim = op.operands[1], op.attrs["index_vector_dim"]
     if vector_dim < indices.shape.rank:
-        bounds = {
-            "start": tuple(k if d == vector_dim else 0 for d in range(indices.shape.rank)),
-            "limit": tuple(k + 1 if d == vector_dim else n for d, n in enumerate(indices.dims)),
-            "stride": (1,) * indices.shape.rank,
-        }
-        one = tuple(1 if d == vector_dim else n for d, n in enumerate(indices.dims))
-        indices = chain.make("slice", indices.dtype, one, indices, **bounds)
-        rest = tuple(n for d, n in enumerate(one) if d != vector_dim)
+        indices = chain.part(indices, vector_dim, k, k + 1)
+        rest = tuple(n for d, n in enumerate(indices.dims) if d != vector_dim)
         indices = chain.make("reshape", indices.dtype, rest, indices)
     wide = "s32" if indices.dtype in NARROW else "s64"
-    if indices.dtype != wide:
-        indices = chain.make("convert", wide, indices.dims, indices)
-    return chain.make("broadcast", wide, dims, indices, dimensions=counted)
+    return indices if indices.dtype == wide else chain.make("convert", wide, indices.dims, indices)
+
+
+def _spread(chain: Chain, x: Op, dims: tuple[int, ...], along: tuple[int, ...]) -> Op:
+    """`x` over `dims`, its own dims along these."""
+    order = tuple(sorted(range(len(along)), key=along.__getitem__))
+    if order != tuple(range(len(along))):
+        x = chain.make("transpose", x.dtype, tuple(x.dims[d] for d in order), x, dimensions=order)
+    at = tuple(along[d] for d in order)
+    return chain.make("broadcast", x.dtype, dims, x, dimensions=at)

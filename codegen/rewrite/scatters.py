@@ -25,6 +25,7 @@ from fusionstitch.codegen.index_maps.index import (
     variable,
 )
 from fusionstitch.codegen.index_maps.maps import known
+from fusionstitch.codegen.rewrite.bins import expand_bins, fits_bins
 from fusionstitch.codegen.rewrite.one_window import update_window
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scatter_sums import NARROW, comparable, expand_scatter
@@ -53,7 +54,7 @@ def expand_scatters(graph: Graph) -> Graph:
     """A region with scatters rewritten as selects and reductions where possible."""
     if not any(op.opcode == "scatter" for op in graph):
         return graph
-    for rule in (_of_sum, _of_scatter, update_window, expand_scatter):
+    for rule in (_of_sum, _of_scatter, update_window, expand_bins, expand_scatter):
         graph = rewrite(graph, rule)
     return graph
 
@@ -61,7 +62,9 @@ def expand_scatters(graph: Graph) -> Graph:
 def stitchable(op: Op) -> Verdict:
     """Whether a scatter may be inside a kernel, one way or the other."""
     found = one_update(op)
-    return comparable(op) if isinstance(found, Verdict) else allow()
+    if not isinstance(found, Verdict):
+        return allow()
+    return allow() if fits_bins(op) else comparable(op)
 
 
 def one_update(op: Op) -> OneUpdate | Verdict:

@@ -17,6 +17,7 @@ from fusionstitch.codegen.loops.groups import COALESCED, Group, shared_bytes
 from fusionstitch.codegen.loops.nests import Nest, Role, form_nests
 from fusionstitch.codegen.loops.phases import Overwrites, phases
 from fusionstitch.codegen.rewrite.extents import reduced_size
+from fusionstitch.codegen.schedule.bins import block_of
 from fusionstitch.codegen.schedule.choice import (
     CARRYING_THREADS,
     LONG_ROW,
@@ -121,7 +122,9 @@ def _block_of(group: Group, nests: Sequence[Nest]) -> int:
         return _tile_block(group)
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
-        if nest.with_role(Role.CARRY):
+        if bins := nest.with_role(Role.BINS):
+            block = max(block, *(block_of(stage.op) for stage in bins))
+        elif nest.with_role(Role.CARRY):
             holds = holds_rows_and_sums(group, nest)
             team = max(DEFAULT_BLOCK, _register_team(nest, inner, most))
             block = max(block, team if holds else SUMMING_BLOCK)
@@ -210,8 +213,9 @@ def group_choice(
     """The choice for a group in a phase with so many `alike`, itself counted, that fill the device
     together; `cluster` blocks share its rows."""
     carries = any(nest.with_role(Role.CARRY) for nest in nests)
+    bins = any(nest.with_role(Role.BINS) for nest in nests)
     points = 1
-    if not (carries or group.streamed or cluster > 1):
+    if not (carries or bins or group.streamed or cluster > 1):
         points = tuning.points(points_of(group, nests, block, device, alike))
     points = points if group.is_flat else min(points, group.tiles)
     loops = []
@@ -219,6 +223,8 @@ def group_choice(
         tile = _tile(group, nest, points, block) if nest.tiled else None
         if nest.in_order:
             teams = Teams(1)
+        elif bins:
+            teams = Teams(block)
         elif tile is not None:
             teams = Teams(tile.team)
         elif cluster > 1:

@@ -19,9 +19,16 @@ import numpy as np
 
 from fusionstitch.codegen.annotations import annotated, like
 from fusionstitch.codegen.loops.groups import LEAST_COLUMNS, MOST_COLUMNS
-from fusionstitch.codegen.rewrite.extents import LEAST_PAIRED, is_strided, reduced_size
+from fusionstitch.codegen.rewrite.bins import split_bins
+from fusionstitch.codegen.rewrite.extents import (
+    LEAST_PAIRED,
+    inner_extents,
+    is_strided,
+    reduced_size,
+)
 from fusionstitch.codegen.rewrite.monoids import Monoid, in_order
 from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.schedule.bins import bins_parts
 from fusionstitch.codegen.schedule.defaults import CARRIERS_PER_SM, DEFAULT_BLOCK, VECTOR_ELEMENTS
 from fusionstitch.codegen.schedule.shares import shares
 from fusionstitch.codegen.text.expressions import identity
@@ -102,20 +109,28 @@ def _visits_pairs(graph: Graph, op: Op) -> bool:
 
 def split_reductions(graph: Graph, splits: Splits) -> Graph:
     """`graph` with each of `splits` as a reduction of partial results."""
-    return rewrite(graph, lambda op: _split(op, splits[op.id]) if op.id in splits else None)
+
+    def in_parts(op: Op) -> list[Op] | None:
+        if op.id not in splits:
+            return None
+        parts = splits[op.id].parts
+        return split_bins(op, parts) if op.opcode == "bins" else _split(op, splits[op.id])
+
+    return rewrite(graph, in_parts)
 
 
 def can_split(op: Op) -> bool:
     """Whether an op is a dot, or a reduction whose parts may be joined in any order, of several
     summed elements."""
-    known = op.opcode == "dot" or (op.opcode == "reduce" and op.attrs.get("reducer") is not None)
+    known = op.opcode in ("dot", "bins")
+    known |= op.opcode == "reduce" and op.attrs.get("reducer") is not None
     return known and reduced_size(op) > 1 and not in_order(op)
 
 
 def possible_parts(op: Op, target: int) -> int:
     """At most `target` parts of which none is all padding; a reducer without an identity has
     nothing to pad with."""
-    extents = _extents(op)
+    extents = list(inner_extents(op)) if op.opcode == "bins" else _extents(op)
     extent = extents[0] if target <= extents[0] else math.prod(extents)
     count = -(-extent // -(-extent // target))
     if isinstance(op.attrs.get("reducer"), Monoid):
@@ -127,6 +142,8 @@ def parts(op: Op, device: Device, scale: float = 1.0, share: float = 1.0) -> int
     """Into how many parts a reduction or dot should be split (1: leave it) that has a `share` of
     the device to itself."""
     waves = 1
+    if op.opcode == "bins":
+        return bins_parts(op, device, scale)
     if op.opcode == "dot" and _is_large(op):
         threads, least = DOT_THREADS, LEAST_STEPS
         if _is_far(op):

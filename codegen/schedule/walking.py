@@ -51,6 +51,8 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
         shared = group.shared
         placed = {s for s in nest.nest.stages if s.op.id in written or s.cuts or s in shared}
         return tiled_walk(group, nest, nest.tile, plan.block, placed)
+    if nest.nest.with_role(Role.BINS):
+        return ONE_BY_ONE
     width = vector_width(plan, group, nest, written)
     if width == 1 and (run := run_of(group, nest, plan.block)).length > 1:
         return Walk(run=run)

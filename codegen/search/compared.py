@@ -116,9 +116,11 @@ def others(of: Draft, settings: Settings) -> Iterator[Scheduled]:
 def _heaviest(of: Draft, device: Device) -> Focus:
     """The group that visits most elements of the phase that takes longest, and those that are as it
     is."""
-    base, cost = choice_of(of.scheduled.plan), of.cost
+    phases, cost = choice_of(of.scheduled.plan).phases, of.cost
+    visited = [[elements(one.group) for one in groups] for groups in phases]
     times = list(phases_us(cost, device, missed_again(cost, device)))
-    longest = max(range(len(base.phases)), key=times.__getitem__)
-    groups = base.phases[longest]
-    heaviest = max(range(len(groups)), key=lambda n: elements(groups[n].group))
-    return Focus(longest, alike(groups, heaviest))
+    # phases that nothing orders have no barrier between them, and are priced as one
+    known = times if len(times) == len(phases) else [sum(each) for each in visited]
+    longest = max(range(len(phases)), key=known.__getitem__)
+    heaviest = max(range(len(phases[longest])), key=visited[longest].__getitem__)
+    return Focus(longest, alike(phases[longest], heaviest))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.codegen import (
+    bins_cases,
     cluster_cases,
     dot_cases,
     field_cases,
@@ -22,6 +23,7 @@ from tests.codegen.kernel_cases import CASES, Program
 __all__ = [
     "CASES",
     "Program",
+    "bins_cases",
     "cluster_cases",
     "dot_cases",
     "field_cases",

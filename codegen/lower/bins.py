@@ -1,0 +1,116 @@
+"""Bins as statements: what the updates of a tile belong to, joined in the shared memory of warps.
+
+Each warp goes through a stretch of the updates, 32 at a time, a few of these at once: their loads
+are under way together. Then the threads of the block join what the warps have, element by element.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from fusionstitch.codegen.index_maps.index import constant, variable
+from fusionstitch.codegen.ir.expressions import (
+    THREAD,
+    Element,
+    Expr,
+    Integer,
+    Name,
+    Number,
+    apply,
+    infix,
+    number,
+)
+from fusionstitch.codegen.ir.intrinsic import Template
+from fusionstitch.codegen.ir.intrinsics import BINS_JOIN, BINS_START, BINS_TOTAL
+from fusionstitch.codegen.ir.statements import Array, Assign, Call, For, If, Let, Shared, unrolled
+from fusionstitch.codegen.ir.types import INT, computed
+from fusionstitch.codegen.loops.stages import Stage, body_reads
+from fusionstitch.codegen.lower.access import Access, Site
+from fusionstitch.codegen.rewrite.monoids import joins
+from fusionstitch.codegen.schedule.bins import AT_ONCE, warps_of
+from fusionstitch.costmodel.devices import WARP
+
+
+def lower_bins(site: Site) -> None:
+    """Writes a nest that sums what the data says of several elements."""
+    access = Access(site)
+    [stage] = access.nest.stages
+    writer, op, block = access.writer, stage.op, site.kernel.plan.block
+    size, warps = op.dims[1] * op.dims[2], warps_of(op, block)
+    neutral, functor = joins(op)
+    given = (size, warps, functor)
+    writer.note(access.comment(op), (access.label(op),))
+    bins = _declared(access, stage, warps * size)
+    access.bind_rows(constant(0), access.position(constant(0), 1))
+    writer.add(Call(BINS_START, given, (Name(bins),)))
+    warp, lane = writer.name("warp"), writer.name("lane")
+    writer.let(INT, warp, infix("/", THREAD, WARP))
+    writer.let(INT, lane, infix("%", THREAD, WARP))
+    mine = If(infix("<", Name(warp), warps)) if warps * WARP < block else None
+    with writer.nested(mine, pinned=True) if mine else nullcontext():
+        _updates(access, stage, bins, given, Number(neutral), (Name(warp), Name(lane)))
+    element = writer.name("element")
+    with writer.nested(For(access.int, element, THREAD, number(size), step=block), pinned=True):
+        writer.declare(element)
+        own = variable(element, size)
+        access.digits.bind(access.group.group.in_block(stage), own)
+        total = apply(BINS_TOTAL, Name(bins), Integer(own), template=given)
+        name = writer.name(access.label(op))
+        writer.let(computed(op.dtype), name, total)
+        access.store(stage, Name(name), [])
+
+
+def _declared(access: Access, stage: Stage, size: int) -> str:
+    """The name of the shared memory that holds the bins of all warps."""
+    for exchange, allocation in access.memory.exchanges.items():
+        if exchange.nest is access.plan:
+            name = access.writer.name(f"{access.label(stage.op)}_bins")
+            kind = computed(stage.op.dtype)
+            access.writer.add(Shared(kind, name, allocation.offset, size))
+            return name
+    raise AssertionError("bins have no shared memory")
+
+
+def _updates(
+    access: Access,
+    stage: Stage,
+    bins: str,
+    given: Template,
+    neutral: Expr,
+    thread: tuple[Expr, Expr],
+) -> None:
+    """The loop of a warp over its stretch of the updates."""
+    writer, updates = access.writer, access.plan.inner
+    (_, warps, _), (warp, lane) = given, thread
+    assert isinstance(warps, int)
+    steps = -(-updates // (WARP * AT_ONCE * warps))
+    step, keys, values = map(writer.name, ("round", "numbers", "updates"))
+    with writer.nested(For(access.int, step, Number("0"), number(steps))):
+        writer.add(Array(INT, keys, AT_ONCE))
+        writer.add(Array(computed(stage.op.dtype), values, AT_ONCE))
+        with writer.nested(unrolled("v", AT_ONCE)):
+            key, value = Element(Name(keys), Name("v")), Element(Name(values), Name("v"))
+            writer.add(Assign(key, Number("-1")))
+            writer.add(Assign(value, neutral))
+            first = infix("+", infix("*", warp, steps), Name(step))
+            unit = infix("+", infix("*", first, AT_ONCE), Name("v"))
+            update = writer.name("update")
+            own = Let(access.int, update, infix("+", infix("*", unit, WARP), lane))
+            with writer.nested(If(infix("<", Name(update), updates), own), pinned=True):
+                writer.declare(update)
+                access.digits.bind(access.group.group.in_block(stage), constant(0))
+                access.digits.bind_column(variable(update, updates))
+                for target, found in zip((key, value), _update(access, stage), strict=True):
+                    writer.add(Assign(target, found))
+        with writer.nested(unrolled("v", AT_ONCE)):
+            writer.add(Call(BINS_JOIN, given, (Name(bins), key, value)))
+
+
+def _update(access: Access, stage: Stage) -> tuple[Expr, Expr]:
+    """The element that the current update belongs to, none below 0, and what it adds there."""
+    width = stage.op.dims[2]
+    dims, inner = access.digits.indices(stage)
+    key, value = (access.values.value(*read) for read in body_reads(stage.op, dims, inner))
+    if width > 1:
+        key = infix("+", infix("*", key, width), Integer(dims[2]))
+    return key, value

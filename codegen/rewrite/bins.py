@@ -1,0 +1,185 @@
+"""Scatters of many updates to few elements, as bins that warps of a block keep to themselves.
+
+    scatter-add(x, i, u)  ->  x + reduce-add(bins[P, K])   bins[p, k]: those of part p that match k
+
+A part of the updates belongs to a block. Each of its warps goes through a stretch of them and joins
+each with the element of its own that it matches, in shared memory; those of one warp that match the
+same element are joined in a fixed order first. Then the block joins what its warps have, and a
+reduction what the blocks have: without atomics of floats, so that sums repeat bit for bit, and
+without waiting where many updates match one element.
+
+In a region that is an op of its own, `bins`: of numbers [R, U], which say where in [K] an update
+belongs, and values [R, U, W] it makes [R, K, W]. Other numbers belong nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fusionstitch.codegen.rewrite.chain import Chain
+from fusionstitch.codegen.rewrite.scatter_sums import (
+    batch_dims,
+    component,
+    row_dims,
+    whole_windows,
+    windows_of,
+)
+from fusionstitch.codegen.text.expressions import FUNCTORS, identity
+from fusionstitch.codegen.text.types import compute_bytes
+from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
+
+#: Bytes of the elements of one row, at most: a few warps of a multiprocessor each have as many.
+MOST_BYTES = 1 << 15
+#: Updates below which the zeroed array and the kernel of a scatter cost no more than bins.
+LEAST_UPDATES = 1 << 14
+#: Updates of each of several rows below which a warp would go few rounds.
+LEAST_OF_ROW = 1 << 8
+_WIDE = {"bf16": "f32", "f16": "f32"}
+
+
+def fits_bins(op: Op) -> Verdict:
+    """Whether bins may stand for a scatter."""
+    if op.shape.is_tuple or op.attrs["reducer"] not in FUNCTORS:
+        return forbid(
+            "Several updates may write the same element, and it has no reduction to combine them."
+        )
+    if not whole_windows(op):
+        return forbid("It scatters windows of several elements.")
+    rows, elements, width = (math.prod(op.dims[d] for d in dims) for dims in _dims(op))
+    if elements * width * compute_bytes(_dtype(op)) > MOST_BYTES:
+        return forbid(
+            "Its elements are too many for the warps of a block to have them all.",
+            elements=elements * width,
+        )
+    updates = op.operands[2].shape.size
+    if updates < max(LEAST_UPDATES, LEAST_OF_ROW * rows if rows > 1 else 0):
+        return forbid(
+            "Its updates are too few for warps that go through a part of them each.",
+            updates=updates,
+            rows=rows,
+        )
+    return allow()
+
+
+def expand_bins(op: Op) -> list[Op] | None:
+    """The ops that stand for such a scatter; None for every other op."""
+    if op.opcode != "scatter" or not fits_bins(op):
+        return None
+    chain, x = Chain(op), op.operands[0]
+    reducer, dtype = op.attrs["reducer"], _dtype(op)
+    _, scattered, _ = _dims(op)
+    elements = math.prod(op.dims[d] for d in scattered)
+    keys, values = _keys(chain, op), _ordered(chain, op)
+    if values.dtype != dtype:
+        values = chain.make("convert", dtype, values.dims, values)
+    found = _bins(chain, keys, values, elements, reducer)
+    total = _as_result(chain, op, found)
+    if total.dtype != x.dtype:
+        total = chain.make("convert", x.dtype, x.dims, total)
+    chain.like(x, reducer, x, total)
+    return chain.done()
+
+
+def _bins(chain: Chain, keys: Op, values: Op, size: int, reducer: str) -> Op:
+    rows, _, width = values.dims
+    neutral = chain.scalar(identity(reducer, values.dtype), values.dtype)
+    dims = (rows, size, width)
+    return chain.make("bins", values.dtype, dims, keys, values, neutral, size=size, reducer=reducer)
+
+
+def split_bins(op: Op, parts: int) -> list[Op]:
+    """Bins of each of so many parts of the updates, and the reduction that joins these."""
+    chain = Chain(op)
+    keys, values, neutral = op.operands
+    rows, count, width = values.dims
+    size, reducer = op.attrs["size"], op.attrs["reducer"]
+    each = -(-count // parts)
+    missing = parts * each - count
+    if missing:
+        keys = chain.extended(keys, 1, 0, missing, chain.scalar(-1, keys.dtype))
+        values = chain.extended(values, 1, 0, missing, neutral)
+    keys = chain.make("reshape", keys.dtype, (rows * parts, each), keys)
+    values = chain.make("reshape", values.dtype, (rows * parts, each, width), values)
+    found = _bins(chain, keys, values, size, reducer)
+    apart = chain.make("reshape", values.dtype, (rows, parts, size, width), found)
+    chain.like(op, "reduce", apart, neutral, dimensions=(1,), reducer=reducer)
+    return chain.done()
+
+
+def _dtype(op: Op) -> str:
+    """The type in which elements are joined."""
+    dtype = op.operands[0].dtype
+    return _WIDE.get(dtype, dtype)
+
+
+def _dims(op: Op) -> tuple[list[int], list[int], list[int]]:
+    """The dims of the result that count rows, elements of a row, and what lies side by side there:
+    those before what is scattered along, that itself, and those after it."""
+    scattered = sorted(op.attrs["scatter_dims_to_operand_dims"])
+    batching = op.attrs["input_batching_dims"]
+    others = [d for d in range(op.shape.rank) if d not in scattered]
+    last = max(scattered, default=-1)
+    rows = [d for d in others if d in batching or d < last]
+    return rows, scattered, [d for d in others if d not in rows]
+
+
+def _keys(chain: Chain, op: Op) -> Op:
+    """Which element of its row each update matches, [R, U]; -1 for one that matches none."""
+    updates, row_of = op.operands[2], row_dims(op)
+    before, scattered, _ = _dims(op)
+    batch = batch_dims(op)
+    counts = tuple(updates.dims[w] for w in batch)
+    key, inside = chain.integers(0, counts), None
+    for d in scattered:
+        at = component(chain, op, op.attrs["scatter_dims_to_operand_dims"].index(d))
+        low = chain.compare(at, "GE", chain.splat(0, at))
+        here = chain.like(low, "and", low, chain.compare(at, "LT", chain.splat(op.dims[d], at)))
+        inside = here if inside is None else chain.like(here, "and", inside, here)
+        if at.dtype != key.dtype:
+            at = chain.make("convert", key.dtype, counts, at)
+        if d != scattered[0]:
+            at = chain.like(
+                at, "add", chain.like(key, "multiply", key, chain.integers(op.dims[d], counts)), at
+            )
+        key = at
+    if inside is not None:
+        key = chain.like(key, "select", inside, key, chain.integers(-1, counts))
+    # rows with numbers of their own come first; those that are windows have the same
+    own = sorted((n for n, w in enumerate(batch) if w in row_of), key=lambda n: row_of[batch[n]])
+    key = _in_order(chain, key, (*own, *(n for n in range(len(batch)) if n not in own)))
+    rows = tuple(op.dims[d] for d in before)
+    each = key.shape.size // math.prod(counts[n] for n in own)
+    along = tuple(before.index(row_of[batch[n]]) for n in own)
+    key = chain.make("reshape", key.dtype, (*(counts[n] for n in own), each), key)
+    dims = (*rows, each)
+    key = chain.make("broadcast", key.dtype, dims, key, dimensions=(*along, len(rows)))
+    return chain.make("reshape", key.dtype, (math.prod(rows), each), key)
+
+
+def _ordered(chain: Chain, op: Op) -> Op:
+    """The updates as [R, U, W]."""
+    updates = op.operands[2]
+    before, scattered, after = _dims(op)
+    dim_of = {d: w for w, d in (*row_dims(op).items(), *windows_of(op).items())}
+    rows, beside = [dim_of[d] for d in before], [dim_of[d] for d in after]
+    counted = [w for w in batch_dims(op) if w not in rows]
+    single = [dim_of[d] for d in scattered if d in dim_of]
+    shape = tuple(math.prod(updates.dims[w] for w in some) for some in (rows, counted, beside))
+    updates = _in_order(chain, updates, (*rows, *counted, *beside, *single))
+    return chain.make("reshape", updates.dtype, shape, updates)
+
+
+def _in_order(chain: Chain, x: Op, order: tuple[int, ...]) -> Op:
+    """`x` with its dims in another order."""
+    if order == tuple(range(len(order))):
+        return x
+    dims = tuple(x.dims[d] for d in order)
+    return chain.make("transpose", x.dtype, dims, x, dimensions=order)
+
+
+def _as_result(chain: Chain, op: Op, found: Op) -> Op:
+    """Bins [R, K, W] as the dims of the result."""
+    order = [d for dims in _dims(op) for d in dims]
+    found = chain.make("reshape", found.dtype, tuple(op.dims[d] for d in order), found)
+    return _in_order(chain, found, tuple(order.index(d) for d in range(len(order))))

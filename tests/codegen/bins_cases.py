@@ -1,0 +1,70 @@
+"""Cases of scatters of many updates to few elements, in the ways in which they are written."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from tests.codegen.kernel_cases import BF16, case, integers, normal
+
+U = 1 << 14
+BINS = "fs_bins_join<"
+
+
+@case(integers(U, low=-3, high=43), normal(U), shows=BINS)
+def bins_of_floats(i, u):
+    """Some indices count from the end, some lie outside; what follows is in the same kernel."""
+    total = jnp.zeros(40).at[i].add(jnp.exp(u), mode="drop")
+    return total / total.sum()
+
+
+@case(integers(U, low=0, high=2), normal(U), shows=BINS)
+def bins_of_two(i, u):
+    """Nearly all lanes of a warp have the same element."""
+    return jax.ops.segment_sum(u, i, 2)
+
+
+@case(integers(U, low=0, high=700), integers(U, low=0, high=200), shows=BINS)
+def bins_of_bytes(i, u):
+    return jnp.zeros(700, jnp.uint8).at[i].max(u.astype(jnp.uint8))
+
+
+@case(integers(U, low=0, high=9), integers(U, low=-9, high=9), shows=BINS)
+def bins_of_integers(i, u):
+    """Onto what is there already, by several reducers."""
+    x = jnp.arange(9, dtype=jnp.int32)
+    return x.at[i].add(u), x.at[i].min(u), x.at[i].mul(2 * u + 1), jnp.bincount(i, length=9)
+
+
+@case(integers(U, low=0, high=30), normal(U, 3), shows=BINS)
+def bins_of_vectors(i, u):
+    return jax.ops.segment_sum(u, i, 30) * 2, jax.ops.segment_max(u, i, 31)
+
+
+@case(integers(5, 3300, low=-1, high=12), normal(5, 3300), shows=BINS)
+def bins_of_rows(i, u):
+    """Rows with indices of their own."""
+    return jax.vmap(lambda i, u: jnp.zeros(11).at[i].add(u))(i, u)
+
+
+@case(integers(4100, low=0, high=7), normal(6, 4100), shows=BINS)
+def bins_of_columns(i, u):
+    """Rows with the same indices: what is scattered along is the last dim."""
+    return jnp.zeros((6, 7)).at[:, i].add(u)
+
+
+@case(integers(U, low=0, high=8), integers(U, low=-9, high=9), normal(U), shows=BINS)
+def bins_in_a_plane(i, j, u):
+    return jnp.ones((8, 9)).at[i, j].add(jnp.sin(u))
+
+
+@case(integers(17000, low=0, high=8000), normal(17000, dtype=BF16), shows=BINS)
+def bins_of_halves(i, u):
+    """So many that a block has room for those of two warps."""
+    return jnp.zeros(8000, BF16).at[i].add(u), jnp.zeros(8000, BF16).at[i].max(u)
+
+
+@case(integers(130, 127, low=0, high=60), normal(130, 127), shows=BINS)
+def bins_of_a_picture(i, u):
+    """Two dims of updates, of which no number of parts has as many."""
+    return jnp.zeros(60).at[i].add(u)
