@@ -9,19 +9,20 @@ from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 
 def launchable(
-    kernel: Kernel, device: Device, registers: int = 1, static_shared: int = 0
+    kernel: Kernel, device: Device, registers: int = 1, static_shared: int = 0, barriers: int = 1
 ) -> Verdict:
     """Whether `device` can run a block of the kernel, and a cooperative grid all at once.
 
-    `registers` per thread and `static_shared` bytes are what a compiler reports; without one the
-    threads, the clusters and the dynamic shared memory decide.
+    `registers` per thread, `static_shared` bytes and `barriers` of a block are what a compiler
+    reports; without one the threads, the clusters and the dynamic shared memory decide.
     """
     shared = static_shared + kernel.shared_bytes
-    resident = blocks_per_sm(device, kernel.block, registers, shared)
+    resident = blocks_per_sm(device, kernel.block, registers, shared, barriers)
     facts: dict[str, object] = {
         "threads": kernel.block,
         "registers": registers,
         "shared_bytes": shared,
+        "barriers": barriers,
         "blocks_per_sm": resident,
     }
     if resident == 0:

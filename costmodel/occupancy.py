@@ -9,9 +9,11 @@ def _up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def blocks_per_sm(device: Device, threads: int, registers: int, shared_bytes: int) -> int:
-    """Resident blocks per multiprocessor for `threads` per block, `registers` per thread and
-    `shared_bytes` per block; 0 if such a block cannot run at all."""
+def blocks_per_sm(
+    device: Device, threads: int, registers: int, shared_bytes: int, barriers: int = 1
+) -> int:
+    """Resident blocks per multiprocessor for `threads` per block, `registers` per thread,
+    `shared_bytes` and `barriers` per block; 0 if such a block cannot run at all."""
     if threads < 1 or threads > device.max_threads_per_block:
         return 0
     if shared_bytes > device.shared_per_block or registers > device.registers.most:
@@ -22,4 +24,5 @@ def blocks_per_sm(device: Device, threads: int, registers: int, shared_bytes: in
     by_registers = device.registers_per_sm // per_warp // warps
     shared = _up(shared_bytes + device.reserved_shared, device.shared_unit)
     by_shared = device.shared_per_sm // shared if shared else device.max_blocks_per_sm
-    return min(by_threads, by_registers, by_shared, device.max_blocks_per_sm)
+    by_barriers = device.barriers_per_sm // max(1, barriers)
+    return min(by_threads, by_registers, by_shared, by_barriers, device.max_blocks_per_sm)

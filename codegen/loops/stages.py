@@ -72,6 +72,8 @@ class Stage:
     @property
     def visits(self) -> int:
         """Elements that its loop visits."""
+        if self.op.opcode == "bins":
+            return self.op.operands[1].shape.size
         return self.op.shape.size * math.prod(self.inner_extents)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from fusionstitch.codegen.index_maps.index import constant, variable
+from fusionstitch.codegen.index_maps.index import constant, render, variable
 from fusionstitch.codegen.ir.expressions import (
     THREAD,
     Element,
@@ -26,6 +26,7 @@ from fusionstitch.codegen.ir.statements import Array, Assign, Call, For, If, Let
 from fusionstitch.codegen.ir.types import INT, computed
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.access import Access, Site
+from fusionstitch.codegen.lower.rows import row_limit
 from fusionstitch.codegen.rewrite.monoids import joins
 from fusionstitch.codegen.schedule.bins import AT_ONCE, warps_of
 from fusionstitch.costmodel.devices import WARP
@@ -41,20 +42,36 @@ def lower_bins(site: Site) -> None:
     given = (size, warps, functor)
     writer.note(access.comment(op), (access.label(op),))
     bins = _declared(access, stage, warps * size)
-    access.bind_rows(constant(0), access.position(constant(0), 1))
+    rows = access.plan.rows
+    row = variable(writer.name("row"), rows)
+    loop = For(access.int, render(row), Number("0"), row_limit(access, 1)) if row.terms else None
+    with writer.nested(loop, ordered=True) if loop else nullcontext():
+        if loop:
+            writer.declare(render(row))
+        access.bind_rows(row, access.position(row, 1))
+        _row(access, stage, bins, given, Number(neutral))
+
+
+def _row(access: Access, stage: Stage, bins: str, given: Template, neutral: Expr) -> None:
+    """The bins of one row: emptied, filled by warps, and what all warps have stored."""
+    writer, op = access.writer, stage.op
+    size, warps, _ = given
+    assert isinstance(size, int)
+    assert isinstance(warps, int)
     writer.add(Call(BINS_START, given, (Name(bins),)))
     warp, lane = writer.name("warp"), writer.name("lane")
     writer.let(INT, warp, infix("/", THREAD, WARP))
     writer.let(INT, lane, infix("%", THREAD, WARP))
-    mine = If(infix("<", Name(warp), warps)) if warps * WARP < block else None
+    threads = access.plan.teams.threads
+    mine = If(infix("<", Name(warp), warps)) if warps * WARP < threads else None
     with writer.nested(mine, pinned=True) if mine else nullcontext():
-        _updates(access, stage, bins, given, Number(neutral), (Name(warp), Name(lane)))
+        _updates(access, stage, bins, given, neutral, (Name(warp), Name(lane)))
     element = writer.name("element")
-    with writer.nested(For(access.int, element, THREAD, number(size), step=block), pinned=True):
+    loop = For(access.int, element, THREAD, number(size), step=threads)
+    with writer.nested(loop, pinned=True):
         writer.declare(element)
-        own = variable(element, size)
-        access.digits.bind(access.group.group.in_block(stage), own)
-        total = apply(BINS_TOTAL, Name(bins), Integer(own), template=given)
+        access.digits.bind(access.group.group.in_block(stage), variable(element, size))
+        total = apply(BINS_TOTAL, Name(bins), Name(element), template=given)
         name = writer.name(access.label(op))
         writer.let(computed(op.dtype), name, total)
         access.store(stage, Name(name), [])

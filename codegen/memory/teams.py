@@ -13,6 +13,9 @@ from fusionstitch.codegen.schedule.schedule import KernelPlan, NestPlan
 from fusionstitch.codegen.schedule.tuning import MOST_TEAMS
 from fusionstitch.hlo.errors import CodegenError
 
+#: Barriers that a block may have.
+BLOCK_BARRIERS = 16
+
 
 def check_teams(plan: KernelPlan) -> None:
     """Raises CodegenError unless every team of several warps has a barrier of its own."""
@@ -25,6 +28,13 @@ def check_teams(plan: KernelPlan) -> None:
                 f"{nest.teams.threads} of {plan.block} threads cannot share a row: a block has "
                 f"barriers for 2, 4 or {MOST_TEAMS} teams of a size."
             )
+
+
+def barriers_of(plan: KernelPlan) -> int:
+    """Barriers that a block takes: all there are where teams have their own, since a compiler does
+    not know which of them these are."""
+    nests = (nest for group in plan.groups for nest in group.nests)
+    return BLOCK_BARRIERS if any(joins_in_teams(nest, plan.block) for nest in nests) else 1
 
 
 def joins_in_teams(nest: NestPlan, block: int) -> bool:

@@ -18,9 +18,6 @@ import numpy as np
 
 from fusionstitch.codegen.index_maps.index import (
     Index,
-    Quotient,
-    Remainder,
-    Var,
     constant,
     variable,
 )
@@ -28,6 +25,7 @@ from fusionstitch.codegen.index_maps.maps import known
 from fusionstitch.codegen.rewrite.bins import expand_bins, fits_bins
 from fusionstitch.codegen.rewrite.one_window import update_window
 from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.rewrite.scatter_rows import digit_of, in_rows
 from fusionstitch.codegen.rewrite.scatter_sums import NARROW, comparable, expand_scatter
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import Graph, Op, Shape
@@ -54,7 +52,7 @@ def expand_scatters(graph: Graph) -> Graph:
     """A region with scatters rewritten as selects and reductions where possible."""
     if not any(op.opcode == "scatter" for op in graph):
         return graph
-    for rule in (_of_sum, _of_scatter, update_window, expand_bins, expand_scatter):
+    for rule in (_of_sum, _of_scatter, update_window, in_rows, expand_bins, expand_scatter):
         graph = rewrite(graph, rule)
     return graph
 
@@ -64,7 +62,8 @@ def stitchable(op: Op) -> Verdict:
     found = one_update(op)
     if not isinstance(found, Verdict):
         return allow()
-    return allow() if fits_bins(op) else comparable(op)
+    [*_, alone] = in_rows(op) or [op]
+    return allow() if fits_bins(alone) else comparable(alone)
 
 
 def one_update(op: Op) -> OneUpdate | Verdict:
@@ -89,7 +88,7 @@ def one_update(op: Op) -> OneUpdate | Verdict:
         found[d] = at[along - (along > attrs["index_vector_dim"])]
     by_digit: dict[tuple[str, int], int] = {}
     for d in sorted(found):
-        digit = _digit(found[d])
+        digit = digit_of(found[d])
         if digit is not None and digit[2] == x.dims[d]:
             by_digit.setdefault(digit[:2], d)
     chains = []
@@ -116,23 +115,6 @@ def _component(op: Op, k: int, at: Sequence[Index]) -> Index | None:
     if op.attrs["index_vector_dim"] < op.operands[1].shape.rank:
         element.insert(op.attrs["index_vector_dim"], constant(k))
     return known(op.operands[1], tuple(element))
-
-
-def _digit(index: Index | None) -> tuple[str, int, int] | None:
-    """(variable, divisor, extent) of an index that is a digit of one variable."""
-    if index is None or index.const or len(index.terms) != 1 or index.terms[0][1] != 1:
-        return None
-    term, divisor, extent = index.terms[0][0], 1, 0
-    for kind in (Remainder, Quotient):
-        if isinstance(term, kind):
-            extent = extent or (term.divisor if kind is Remainder else 0)
-            divisor = term.divisor if kind is Quotient else 1
-            if term.base.const or len(term.base.terms) != 1 or term.base.terms[0][1] != 1:
-                return None
-            term = term.base.terms[0][0]
-    if not isinstance(term, Var) or term.extent % divisor:
-        return None
-    return term.name, divisor, extent or term.extent // divisor
 
 
 # ---- rewriting -----------------------------------------------------------------------------------

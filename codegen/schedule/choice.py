@@ -119,7 +119,7 @@ def read_elsewhere(nests: Iterable[Nest]) -> frozenset[Stage]:
 
 def elements(group: Group) -> int:
     """Elements that the loops of a group visit."""
-    return sum(s.op.shape.size * group.inner_size(s) for s in group.stages)
+    return sum(s.visits for s in group.stages)
 
 
 def holds_rows_and_sums(group: Group, nest: Nest) -> bool:

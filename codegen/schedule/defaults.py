@@ -123,8 +123,8 @@ def _block_of(group: Group, nests: Sequence[Nest]) -> int:
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
         if bins := nest.with_role(Role.BINS):
-            block = max(block, *(block_of(stage.op) for stage in bins))
-        elif nest.with_role(Role.CARRY):
+            return block_of(bins[0].op)
+        if nest.with_role(Role.CARRY):
             holds = holds_rows_and_sums(group, nest)
             team = max(DEFAULT_BLOCK, _register_team(nest, inner, most))
             block = max(block, team if holds else SUMMING_BLOCK)

@@ -120,7 +120,11 @@ def nest_of(
     """The nest of a loop, with its rows and inner axes from the attrs of its first stage, and the
     group. The group gets the axes of the tile if the loop is that of a lone dot, or a stream."""
     first = stages[0]
-    rows, inner = _axes(loop, first, group, levels[first], teams, launch.block)
+    if first.op.opcode == "bins":  # the data says which of its elements a row has
+        own = new_nest(group, first, loop.tiled)
+        rows, inner = list(own.rows), list(own.inner)
+    else:
+        rows, inner = _axes(loop, first, group, levels[first], teams, launch.block)
     if loop.stream:
         _check_stream(loop, rows, inner)
     if loop.stream or (loop.tiled and _is_lone(group, rows, inner)):

@@ -134,7 +134,8 @@ def _built(
         return ToolchainError(
             f"The source of {kernel.name} compiled but holds no kernel of that name: report this."
         )
-    if not (verdict := launchable(kernel, device, used.registers, used.shared_bytes)):
+    needs = used.registers, used.shared_bytes, used.barriers
+    if not (verdict := launchable(kernel, device, *needs)):
         return ToolchainError(f"{verdict}. Leave its pattern to XLA.")
     artifact = Artifact(
         key=key,

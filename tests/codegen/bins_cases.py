@@ -68,3 +68,9 @@ def bins_of_halves(i, u):
 def bins_of_a_picture(i, u):
     """Two dims of updates, of which no number of parts has as many."""
     return jnp.zeros(60).at[i].add(u)
+
+
+@case(integers(70, 300, low=-1, high=40), normal(70, 300), shows=BINS)
+def bins_of_many_rows(i, u):
+    """More than the device has blocks."""
+    return jax.vmap(lambda i, u: jnp.zeros(40).at[i].add(u))(i, u)

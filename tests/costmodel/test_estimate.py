@@ -60,6 +60,12 @@ def test_blocks_per_multiprocessor(
     assert blocks_per_sm(H200, threads, registers, shared) == expected
 
 
+@pytest.mark.parametrize(("barriers", "blocks"), [(0, 32), (2, 32), (3, 21), (8, 8), (16, 4)])
+def test_blocks_share_the_barriers_of_a_multiprocessor(barriers: int, blocks: int) -> None:
+    """As cudaOccupancyMaxActiveBlocksPerMultiprocessor said on an H200."""
+    assert blocks_per_sm(H200, 64, 10, 0, barriers) == blocks
+
+
 def test_figure_1_sharing_doubles_its_blocks() -> None:
     shared, unshared = 36_096, 71_440
     assert blocks_per_sm(H200, 128, 32, shared) == 6

@@ -123,7 +123,7 @@ def test_a_kernel_must_be_in_its_source() -> None:
 
 
 def fits(kernel: Kernel, used: Resources) -> Verdict:
-    return launchable(kernel, H200, used.registers, used.shared_bytes)
+    return launchable(kernel, H200, used.registers, used.shared_bytes, used.barriers)
 
 
 def test_what_does_not_fit_is_not_launchable() -> None:
@@ -148,6 +148,12 @@ def test_a_cooperative_grid_must_be_resident() -> None:
     assert not verdict
     assert "cooperative grid of k is larger than what h200 holds" in str(verdict)
     assert fits(dataclasses.replace(larger, cooperative=False), used)
+    # named barriers of parts of a block: a multiprocessor has so many
+    named = dataclasses.replace(used, barriers=16)
+    verdict = fits(kernel, named)
+    assert not verdict
+    assert ("blocks_per_sm", H200.barriers_per_sm // 16) in verdict.facts
+    assert fits(dataclasses.replace(kernel, grid=132 * 4), named)
 
 
 def test_the_launcher_compiles_and_has_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:
