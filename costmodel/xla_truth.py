@@ -81,8 +81,11 @@ def truth_of(compiled_text: str, span_us: float, device: Device) -> XlaTruth:
     """What is known of a program under XLA that took `span_us` on the device: `compiled_text` is
     the HLO text of its executable (`jax.stages.Compiled.as_text()`).
 
-    Never raises for a module that cannot be read or modelled: then the span alone is known.
+    Never raises for a module that cannot be read or modelled: then the span alone is known, as for
+    an empty text.
     """
+    if not compiled_text:
+        return XlaTruth(span_us)
     try:
         module = from_proto(text_to_proto(compiled_text, compiled=True))
         kernels = final_kernels(module, device)

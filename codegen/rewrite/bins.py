@@ -53,13 +53,18 @@ def fits_bins(op: Op) -> Verdict:
             elements=elements * width,
         )
     updates = op.operands[2].shape.size
-    if updates < max(LEAST_UPDATES, LEAST_OF_ROW * rows if rows > 1 else 0):
+    if not has_many_updates(op) or (rows > 1 and updates < LEAST_OF_ROW * rows):
         return forbid(
             "Its updates are too few for warps that go through a part of them each.",
             updates=updates,
             rows=rows,
         )
     return allow()
+
+
+def has_many_updates(op: Op) -> bool:
+    """Whether a scatter has enough of them for warps to go through a part each."""
+    return not op.shape.is_tuple and op.operands[2].shape.size >= LEAST_UPDATES
 
 
 def expand_bins(op: Op) -> list[Op] | None:

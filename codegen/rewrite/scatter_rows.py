@@ -20,7 +20,7 @@ from fusionstitch.codegen.index_maps.index import (
 )
 from fusionstitch.codegen.index_maps.maps import known
 from fusionstitch.codegen.rewrite.chain import Chain
-from fusionstitch.codegen.rewrite.scatter_sums import batch_dims
+from fusionstitch.codegen.rewrite.scatter_sums import batch_dims, windows_of
 from fusionstitch.hlo.graph import Op
 
 
@@ -50,7 +50,8 @@ def row_by_index(op: Op) -> Row | None:
     for component, d in enumerate(scattered):
         index = known(indices, (*at[:vector_dim], constant(component), *at[vector_dim:]))
         digit = digit_of(index)
-        if digit is None or d not in attrs["inserted_window_dims"] or digit[2] != x.dims[d] > 1:
+        beside = [updates.dims[w] for w, e in windows_of(op).items() if e == d]
+        if digit is None or beside not in ([], [1]) or digit[2] != x.dims[d] > 1:
             continue
         name, divisor, extent = digit
         counted = int(name[1:])
@@ -70,6 +71,7 @@ def in_rows(op: Op) -> list[Op] | None:
 
 def _in_rows(chain: Chain, op: Op, row: Row) -> Op:
     """The scatter whose index vectors lack that component."""
+    op = _without_window(chain, op, row.of)
     attrs = op.attrs
     x, indices, updates = op.operands
     scattered, batching = attrs["scatter_dims_to_operand_dims"], attrs["input_batching_dims"]
@@ -101,10 +103,28 @@ def _in_rows(chain: Chain, op: Op, row: Row) -> Op:
         "input_batching_dims": tuple(d for d, _ in pairs),
         "scatter_indices_batching_dims": tuple(i for _, i in pairs),
     }
-    operands = x, indices, updates
-    fields = "scatter", op.shape, operands, changed, op.name, op.origin, op.called, op.source
-    chain.ops.append(Op(*fields))
+    named = op.name, op.origin, op.called, op.source
+    chain.ops.append(Op("scatter", op.shape, (x, indices, updates), changed, *named))
     return chain.ops[-1]
+
+
+def _without_window(chain: Chain, op: Op, of: int) -> Op:
+    """The scatter with a dim of its updates left out that is one element along dim `of`."""
+    attrs, updates = op.attrs, op.operands[2]
+    for w, d in windows_of(op).items():
+        if d == of:
+            windows = (v - (v > w) for v in attrs["update_window_dims"] if v != w)
+            dims = (*updates.dims[:w], *updates.dims[w + 1 :])
+            changed = {
+                **attrs,
+                "update_window_dims": tuple(windows),
+                "inserted_window_dims": tuple(sorted((*attrs["inserted_window_dims"], of))),
+            }
+            updates = chain.make("reshape", updates.dtype, dims, updates)
+            operands = (*op.operands[:2], updates)
+            named = op.name, op.origin, op.called, op.source
+            return Op("scatter", op.shape, operands, changed, *named)
+    return op
 
 
 def _split(chain: Chain, x: Op, d: int, digits: list[int]) -> Op:

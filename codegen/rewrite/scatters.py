@@ -22,7 +22,7 @@ from fusionstitch.codegen.index_maps.index import (
     variable,
 )
 from fusionstitch.codegen.index_maps.maps import known
-from fusionstitch.codegen.rewrite.bins import expand_bins, fits_bins
+from fusionstitch.codegen.rewrite.bins import expand_bins, fits_bins, has_many_updates
 from fusionstitch.codegen.rewrite.one_window import update_window
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scatter_rows import digit_of, in_rows
@@ -63,7 +63,8 @@ def stitchable(op: Op) -> Verdict:
     if not isinstance(found, Verdict):
         return allow()
     [*_, alone] = in_rows(op) or [op]
-    return allow() if fits_bins(alone) else comparable(alone)
+    bins, few = fits_bins(alone), comparable(alone)
+    return bins if bins or (not few and has_many_updates(alone)) else few
 
 
 def one_update(op: Op) -> OneUpdate | Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tests.codegen.kernel_cases import BF16, case, integers, normal
 
@@ -74,3 +75,29 @@ def bins_of_a_picture(i, u):
 def bins_of_many_rows(i, u):
     """More than the device has blocks."""
     return jax.vmap(lambda i, u: jnp.zeros(40).at[i].add(u))(i, u)
+
+
+def joined_rows(i, u, size):
+    """As XLA's GPU compiler writes a batch: the index vectors say which row an update is of."""
+    rows, count = i.shape
+    row = jnp.broadcast_to(jnp.arange(rows, dtype=jnp.int32)[:, None], i.shape)
+    vectors = jnp.stack([row, i], -1).reshape(rows * count, 2)
+    dims = lax.ScatterDimensionNumbers((1, 2), (), (0, 1))
+    zeros = jnp.zeros((rows, size), u.dtype)
+    return lax.scatter_add(zeros, vectors, u.reshape(-1, 1, 1), dims, mode="drop")
+
+
+@case(integers(4, 4500, low=-2, high=53), normal(4, 4500), shows=BINS)
+def bins_of_joined_rows(i, u):
+    return joined_rows(i, u, 50)
+
+
+@case(integers(700, 36, low=-2, high=12), normal(700, 36))
+def scatter_into_few_elements_a_row(i, u):
+    """More than all elements could be compared with, but few are of the same row."""
+    return joined_rows(i, jnp.exp(u), 9)
+
+
+@case(integers(700, 3, low=-2, high=12), normal(700, 3, 2))
+def scatter_of_batches(i, u):
+    return jax.vmap(lambda i, u: jnp.zeros((9, 2)).at[i].add(u))(i, u)

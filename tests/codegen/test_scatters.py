@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 from jax import lax
 
 from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.rewrite.scatter_rows import in_rows
 from fusionstitch.codegen.rewrite.scatters import OneUpdate, expand_scatters, one_update
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
@@ -198,3 +202,47 @@ def test_what_is_picked_for_a_row_is_read_before_its_sweeps() -> None:
     graph = whole(lowered(lambda x, i: jax.nn.log_softmax(x)[jnp.arange(4096), i] * 2, x, labels))
     source = generate(graph, H200).source
     assert source.index("fs_clamp(0, ") < source.index("fs_reduce_block<")
+
+
+# ---- rows that index vectors count ---------------------------------------------------------------
+
+
+def joined(order: str, size: int = 5) -> tuple[Any, ...]:
+    """A batch of 3 rows of 4 updates each as one scatter, and the row that each update is of."""
+    rows, count = 3, 4
+    n = np.arange(rows * count, dtype=np.int32)
+    row = {"major": n // count, "minor": n % rows}[order]
+    i = places(rows * count) % size
+
+    def fun(x: jax.Array, u: jax.Array) -> jax.Array:
+        # positions that ops alone decide, as XLA's GPU compiler writes them
+        own = jnp.arange(rows, dtype=jnp.int32)
+        own = jnp.repeat(own, count) if order == "major" else jnp.tile(own, count)
+        vectors = jnp.stack([own, jnp.asarray(i)], -1)
+        return lax.scatter_add(x, vectors, u, lax.ScatterDimensionNumbers((), (0, 1), (0, 1)))
+
+    return fun, row, i
+
+
+@pytest.mark.parametrize("order", ["major", "minor"])
+def test_rows_that_index_vectors_count_are_batches(order: str) -> None:
+    fun, row, i = joined(order)
+    x, u = drawn(3, 5), drawn(12)
+    graph = whole(lowered(fun, x, u))
+    found = rewrite(graph, in_rows)
+    scatter = scatter_of(found)
+    assert scatter.attrs["input_batching_dims"] == (0,)
+    assert scatter.attrs["scatter_dims_to_operand_dims"] == (1,)
+    [ours] = evaluate(found, [x, u], float64=True)
+    wanted = x.astype(np.float64)
+    np.add.at(wanted, (row, i), u)
+    np.testing.assert_allclose(ours, wanted, rtol=1e-12)
+
+
+def test_rows_that_the_data_decides_are_none() -> None:
+    def fun(x: jax.Array, r: jax.Array, i: jax.Array, u: jax.Array) -> jax.Array:
+        dims = lax.ScatterDimensionNumbers((), (0, 1), (0, 1))
+        return lax.scatter_add(x, jnp.stack([r, i], -1), u, dims)
+
+    graph = whole(lowered(fun, drawn(3, 5), places(12), places(12), drawn(12)))
+    assert rewrite(graph, in_rows) is graph

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jax
 
-from fusionstitch.codegen.rewrite import scatter_sums
+from fusionstitch.codegen.rewrite import bins, scatter_sums
 from fusionstitch.hlo.brief import count
 from fusionstitch.hlo.semantics import SEMANTICS, Kind
 from tests.coverage.running import Outcome, Status, all_groups, large_statuses
@@ -35,7 +35,7 @@ FAMILIES = {
     "others": ("Others, without a NumPy reference", False),
 }
 #: Made by code generation alone: no module holds them.
-INTERNAL = frozenset({"record", "member", "windows", "inverse-erf"})
+INTERNAL = frozenset({"record", "member", "windows", "inverse-erf", "bins"})
 #: Ops that end a pattern, whatever their types: XLA, its libraries and its runtime do them.
 XLA_ALONE = """
     convolution, fft, cholesky, sort, topk, while, conditional, call, custom-call,
@@ -163,11 +163,13 @@ def _real_sizes() -> list[str]:
         "model; nothing is run. Each has ops before and after it for which XLA needs kernels, such",
         "as `exp` of the updates and `tanh` of the sums. Without these, more is left to XLA.",
         "",
-        "Several updates of a scatter or a segment sum may go to the same element. Such an op is",
-        "stitched by comparing every update with every element of the result, in a fixed order and",
-        f"without atomics. It is refused above {scatter_sums.MOST:,} comparisons (index vectors",
-        "times elements of the result). The model prefers XLA's scatter before that, unless the",
-        "result has few elements. Kernels have no other method for it yet.",
+        "Several updates of a scatter or a segment sum may go to the same element. Kernels have",
+        "two methods for it, both in a fixed order and without atomics. Of few updates, every one",
+        f"is compared with every element of the result: {scatter_sums.MOST:,} comparisons at most.",
+        f"From {bins.LEAST_UPDATES:,} updates on, warps join them with copies of the result in",
+        f"shared memory, which has to fit in {bins.MOST_BYTES:,} bytes. Scatters into larger",
+        "results, such as the sums of a large graph or the gradient of a large table, are left to",
+        "XLA.",
         "",
         "| op | sizes | stitched | why not |",
         "|---|---|---|---|",

@@ -44,7 +44,10 @@ LARGE: Mapping[str, Mapping[str, tuple[Shape, Shape, Callable[..., Any]]]] = {
         "65,536 updates, 1,024 segments": ((65_536,), (65_536,), _segments(SUM, 1024)),
         "65,536 rows of 64, 1,024 segments": ((65_536, 64), (65_536,), _segments(SUM, 1024)),
         "1,000,000 updates, 16 segments": ((1_000_000,), (1_000_000,), _segments(SUM, 16)),
-        "1,000,000 updates, 17 segments": ((1_000_000,), (1_000_000,), _segments(SUM, 17)),
+        "1,000,000 updates, 4,096 segments": ((1_000_000,), (1_000_000,), _segments(SUM, 4096)),
+        "1,000,000 updates, 100,000 segments": (
+            (1_000_000,), (1_000_000,), _segments(SUM, 100_000),
+        ),
     },
     "segment_max": {
         "65,536 updates, 64 segments": ((65_536,), (65_536,), _segments(MOST, 64)),

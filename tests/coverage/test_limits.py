@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusionstitch.codegen.rewrite import scatter_sums
+from fusionstitch.codegen.rewrite import bins
 from fusionstitch.hlo.semantics import SEMANTICS, Kind
 from tests.coverage import limits, running
 from tests.coverage.running import Outcome
@@ -43,10 +43,16 @@ def test_what_is_said_of_scatters_holds_at_real_sizes() -> None:
     assert found["segment_sum: 65,536 updates, 64 segments"].outcome is Outcome.STITCHED
     refused = found["segment_sum: 65,536 rows of 64, 1,024 segments"]
     assert refused.outcome is Outcome.LEFT
-    assert refused.reason == "Its updates are too many to be compared with every element."
-    at, over = (found[f"segment_sum: 1,000,000 updates, {n} segments"] for n in (16, 17))
-    assert 16_000_000 <= scatter_sums.MOST < 17_000_000
-    assert over.reason == refused.reason != at.reason
+    of_bins = "Its elements are too many for the warps of a block to have them all."
+    assert refused.reason == of_bins
+    fits, over = (
+        found[f"segment_sum: 1,000,000 updates, {n} segments"] for n in ("4,096", "100,000")
+    )
+    assert 4 * 4096 <= bins.MOST_BYTES < 4 * 100_000
+    assert fits.outcome is Outcome.STITCHED
+    assert over.reason == of_bins
+    few = found["scatter add: 512 rows of 64 into 1,000"]
+    assert few.reason == of_bins
     rows = limits.PAGE.read_text().splitlines()
     [row] = [row for row in rows if row.startswith("| segment_sum | +")]
     assert row.endswith("| +/XLA |")
