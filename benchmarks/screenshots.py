@@ -3,8 +3,8 @@
     python -m benchmarks.screenshots write PAGES            on an H200: measured pages
     python -m benchmarks.screenshots take PAGES [FOLDER]    with a browser: their pictures
 
-Run in the folder of the checkout. The pages are that of the step of a small model with attention
-over interests, for docs/reports.md, and that of the tutorial's model. Without a GPU `write` makes
+Run in the folder of the checkout. The pages are that of a transformer's training step, for
+docs/reports.md, and that of the tutorial's model. Without a GPU `write` makes
 pages that are planned for an H200, whose times are modelled.
 """
 
@@ -29,16 +29,19 @@ MEMORY = (
     "[...document.querySelectorAll('.subtabs [role=tab]')][2].click();"
     "document.querySelector('#kernel-details').scrollIntoView()"
 )
+#: The stitched unit of most ops, and of most that share memory of a block.
+LARGEST, LARGEST_SHARED = (
+    "[...currentGraph().units.entries()].filter(([, u]) => u.kind === 'stitched' && "
+    + which
+    + ").sort(([, a], [, b]) => b.ops.length - a.ops.length)[0][0]"
+    for which in ("true", "u.scope !== 'thread' && u.scope !== 'warp'")
+)
 Pictures = dict[str, tuple[str, str, bool]]
 #: Pictures by name: the part, what is done there first, and whether in the dark.
 REPORTS: Pictures = {
     "report-time": ("time", "", False),
     "report-summary": ("summary", "", False),
-    "report-graph": (
-        "graph",
-        "choose({unit: currentGraph().units.findIndex(u => u.scope === 'block')}, true)",
-        False,
-    ),
+    "report-graph": ("graph", f"choose({{unit: {LARGEST_SHARED}}}, true)", False),
     "report-op": (
         "graph",
         "chooseOp(0, currentGraph().ops.findIndex((op, i) => op[1] === 'exponential'"
@@ -55,22 +58,19 @@ REPORTS: Pictures = {
     "report-timeline": ("timeline", "", False),
 }
 OF_TUTORIAL: Pictures = {
-    "tutorial-graph": (
-        "graph",
-        "choose({unit: currentGraph().units.findIndex(u => u.scope === 'grid')}, true)",
-        False,
-    ),
+    "tutorial-graph": ("graph", f"choose({{unit: {LARGEST}}}, true)", False),
     "tutorial-timeline": ("timeline", "", False),
     "tutorial-memory": (
         "kernels",
-        "showKernel(data('kernels').findIndex(k => k.scope === 'block'));" + MEMORY,
+        "showKernel([...data('kernels').keys()].find(k => data('kernels')[k].scope === 'block'"
+        " && data(`kernel-${k}`).memory.length));" + MEMORY,
         False,
     ),
 }
 
 #: The target of each page, and the pictures of it.
 PAGES = {
-    "report": ("examples/multi_interests.py:train_step", REPORTS),
+    "report": ("examples/transformer.py:train_step", REPORTS),
     "tutorial": ("mixer.py:step", OF_TUTORIAL),
 }
 

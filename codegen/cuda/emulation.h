@@ -120,14 +120,6 @@ inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) 
   return fs_emulated_shuffle(mask, value, source > (lane | ((unsigned)width - 1)) ? lane : source);
 }
 
-// Which lanes have the same value.
-inline unsigned __match_any_sync(unsigned mask, int value) {
-  unsigned same = 0;
-  for (int lane = 0; lane < 32; ++lane)
-    if (__shfl_sync(mask, value, lane) == value) same |= 1u << lane;
-  return same;
-}
-
 inline void __syncwarp(unsigned mask = 0xffffffffu) {
   fs_emulated_runtime->warp(fs_emulated_self, FsWarpOp::kSync, mask, 0, 0);
 }

@@ -335,8 +335,9 @@ JOIN_PARTS = Intrinsic(
 
 #: Elements, warps that have them, and the reducer. The first argument points to them.
 _BINS = (*_integers("size", "owners"), _REDUCER)
-#: Shuffles in which lanes find which of them have the same element, and join what these have.
-_SAME, _JOINED = 4, 2
+#: Rounds in which lanes with the same element join what they have: for lanes that all differ it is
+#: none, for 32 that have the same it is five.
+_JOINED = 2
 
 
 def _begins(called: Called) -> Cost:
@@ -347,8 +348,9 @@ def _begins(called: Called) -> Cost:
 def _joins_bins(called: Called) -> Cost:
     [value] = called.values
     access = ((value.bytes, WARP),)
+    votes = (called["size"] - 1).bit_length() + 1
     joins = _JOINED * value.fields
-    return Cost(WARP, loads=access, stores=access, shuffles=_SAME + 2 * joins, joins=joins)
+    return Cost(WARP, loads=access, stores=access, shuffles=votes + 3 * _JOINED, joins=joins)
 
 
 def _totals(called: Called) -> Cost:
