@@ -24,10 +24,10 @@ from tests.pages import write_files
 ROOT = Path(__file__).parent.parent
 TUTORIAL = ROOT / "docs" / "start" / "tutorial.md"
 SIZE = (1360, 860)
-#: Shows the shared memory of the kernel that is open.
+#: Shows the phases and the shared memory of the kernel that is open.
 MEMORY = (
     "[...document.querySelectorAll('.subtabs [role=tab]')][2].click();"
-    "document.querySelector('#kernel-details').scrollIntoView()"
+    "document.querySelector('.subtabs').scrollIntoView();scrollBy(0, -260)"
 )
 #: The stitched unit of most ops, and of most that share memory of a block.
 LARGEST, LARGEST_SHARED = (
@@ -50,8 +50,8 @@ REPORTS: Pictures = {
     ),
     "report-memory": (
         "kernels",
-        "showKernel([...data('kernels').keys()].sort((a, b) =>"
-        " data(`kernel-${b}`).memory.flatMap(g => g.lives).length"
+        "showKernel([...data('kernels').keys()].filter(k => data('kernels')[k].ops < 100)"
+        ".sort((a, b) => data(`kernel-${b}`).memory.flatMap(g => g.lives).length"
         " - data(`kernel-${a}`).memory.flatMap(g => g.lives).length)[0]);" + MEMORY,
         True,
     ),
