@@ -117,6 +117,30 @@ def branches(x: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 9, step, x)
 
 
+def clusters(x: jax.Array) -> jax.Array:
+    """Sums of what belongs to each of a few centres, and how many these are."""
+
+    def step(c: jax.Array, _: None) -> Any:
+        nearest = ((x[:, None] - c) ** 2).sum(-1).argmin(1)
+        total = jax.ops.segment_sum(x, nearest, len(c))
+        count = jax.ops.segment_sum(jnp.ones(len(x)), nearest, len(c))
+        return total / jnp.maximum(count, 1)[:, None], None
+
+    return lax.scan(step, x[:3], None, length=2)[0]
+
+
+def ranks(source: jax.Array, target: jax.Array) -> jax.Array:
+    """Each node gives its edges' targets a share of what it has."""
+    size = 60
+    degree = jnp.zeros(size).at[source].add(1.0)
+
+    def step(_: Any, rank: jax.Array) -> jax.Array:
+        share = (rank / jnp.maximum(degree, 1))[source]
+        return 0.15 / size + 0.85 * jax.ops.segment_sum(share, target, size)
+
+    return lax.fori_loop(0, 3, step, jnp.full(size, 1 / size))
+
+
 def borders(x: jax.Array) -> jax.Array:
     """An update of a slice, by a scatter of one window."""
     step = lambda _, u: u.at[1:-1].add(0.2 * (u[2:] - 2 * u[1:-1] + u[:-2]))  # noqa: E731
@@ -255,6 +279,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "greatest": (greatest, (ROW,)),
     "shifted": (shifted, (ROW,)),
     "branches": (branches, (ROW,)),
+    "clusters": (clusters, (draw.standard_normal((1 << 14, 2), np.float32),)),
+    "ranks": (ranks, tuple(draw.integers(0, 60, (2, 1 << 14)).astype(np.int32))),
     "borders": (borders, (ROW,)),
     "beyond": (beyond, (ROW,)),
     "halves": (halves, (ROW * np.float32(0.1),)),
