@@ -26,11 +26,14 @@ from fusionstitch.codegen.rewrite.scatter_sums import (
 )
 from fusionstitch.codegen.text.expressions import FUNCTORS, identity
 from fusionstitch.codegen.text.types import compute_bytes
+from fusionstitch.costmodel.work import SECTOR_BYTES
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Bytes of the elements of one row, at most: a few warps of a multiprocessor each have as many.
 MOST_BYTES = 1 << 15
+#: Bytes of those that are not divided: eight warps of several blocks have as many.
+FEW_BYTES = 1 << 12
 #: Updates below which the zeroed array and the kernel of a scatter cost no more than bins.
 LEAST_UPDATES = 1 << 14
 #: Updates of each of several rows below which a warp would go few rounds.
@@ -46,13 +49,14 @@ def fits_bins(op: Op) -> Verdict:
         )
     if not whole_windows(op):
         return forbid("It scatters windows of several elements.")
-    rows, elements, width = (math.prod(op.dims[d] for d in dims) for dims in _dims(op))
-    if elements * width * compute_bytes(_dtype(op)) > MOST_BYTES:
+    rows, elements, width = _sizes(op)
+    side = _side_by_side(elements, width, _dtype(op))
+    if side is None:
         return forbid(
             "Its elements are too many for the warps of a block to have them all.",
             elements=elements * width,
         )
-    updates = op.operands[2].shape.size
+    updates, rows = op.operands[2].shape.size, rows * (width // side)
     if not has_many_updates(op) or (rows > 1 and updates < LEAST_OF_ROW * rows):
         return forbid(
             "Its updates are too few for warps that go through a part of them each.",
@@ -73,12 +77,24 @@ def expand_bins(op: Op) -> list[Op] | None:
         return None
     chain, x = Chain(op), op.operands[0]
     reducer, dtype = op.attrs["reducer"], _dtype(op)
-    _, scattered, _ = _dims(op)
-    elements = math.prod(op.dims[d] for d in scattered)
+    rows, elements, width = _sizes(op)
     keys, values = _keys(chain, op), _ordered(chain, op)
     if values.dtype != dtype:
         values = chain.make("convert", dtype, values.dims, values)
+    side, count = _side_by_side(elements, width, dtype), keys.dims[1]
+    assert side is not None
+    tiles = width // side
+    if tiles > 1:  # each is a row of its own, with the numbers of the whole row
+        values = chain.make("reshape", dtype, (rows, count, tiles, side), values)
+        values = _in_order(chain, values, (0, 2, 1, 3))
+        values = chain.make("reshape", dtype, (rows * tiles, count, side), values)
+        dims = (rows, tiles, count)
+        keys = chain.make("broadcast", keys.dtype, dims, keys, dimensions=(0, 2))
+        keys = chain.make("reshape", keys.dtype, (rows * tiles, count), keys)
     found = _bins(chain, keys, values, elements, reducer)
+    if tiles > 1:
+        found = chain.make("reshape", dtype, (rows, tiles, elements, side), found)
+        found = _in_order(chain, found, (0, 2, 1, 3))
     total = _as_result(chain, op, found)
     if total.dtype != x.dtype:
         total = chain.make("convert", x.dtype, x.dims, total)
@@ -116,6 +132,24 @@ def _dtype(op: Op) -> str:
     """The type in which elements are joined."""
     dtype = op.operands[0].dtype
     return _WIDE.get(dtype, dtype)
+
+
+def _sizes(op: Op) -> tuple[int, int, int]:
+    """Rows of the result, elements of each, and what lies side by side for each element."""
+    rows, elements, width = (math.prod(op.dims[d] for d in dims) for dims in _dims(op))
+    return rows, elements, width
+
+
+def _side_by_side(elements: int, width: int, dtype: str) -> int | None:
+    """How much of what lies side by side a block has of each element: all of it if that is little,
+    or no less than a sector of memory, so that many warps find room; None where that does not fit.
+    """
+    size = compute_bytes(dtype)
+    most, least = MOST_BYTES // (elements * size), SECTOR_BYTES // size
+    if elements * width * size <= FEW_BYTES:
+        return width
+    side = next((n for n in range(least, width) if width % n == 0), width)
+    return side if side <= most else None
 
 
 def _dims(op: Op) -> tuple[list[int], list[int], list[int]]:

@@ -77,6 +77,12 @@ def bins_of_many_rows(i, u):
     return jax.vmap(lambda i, u: jnp.zeros(40).at[i].add(u))(i, u)
 
 
+@case(integers(1100, low=-1, high=900), normal(1100, 24), shows=BINS)
+def bins_of_wide_rows(i, u):
+    """Each block has a part of every row, of three."""
+    return jnp.zeros((800, 24)).at[i].add(jnp.sin(u), mode="drop")
+
+
 def joined_rows(i, u, size):
     """As XLA's GPU compiler writes a batch: the index vectors say which row an update is of."""
     rows, count = i.shape

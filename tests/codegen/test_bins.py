@@ -74,8 +74,8 @@ def bins_of(graph: Graph) -> Op:
             "Its elements are too many for the warps of a block to have them all.",
         ),
         (
-            onto(MOST_BYTES // 12 + 1, 3),
-            (places(U, below=9), drawn(U, 3)),
+            onto(MOST_BYTES // 32 + 1, 8),
+            (places(U, below=9), drawn(U, 8)),
             "Its elements are too many for the warps of a block to have them all.",
         ),
         (
@@ -119,6 +119,13 @@ def test_what_is_just_small_enough_has_bins() -> None:
     assert bins.dims == (1, MOST_BYTES // 4, 1)
     assert warps_of(bins, 1024) == 2
     assert block_of(bins) == 64
+
+
+def test_rows_are_shared_out_in_whole_sectors() -> None:
+    wide = bins_of(whole_of(onto(1000, 64), places(U, below=9), drawn(U, 64)))
+    assert wide.dims == (8, 1000, 8)
+    odd = scatter_of(onto(1000, 3 * 67), places(U, below=9), drawn(U, 3 * 67))
+    assert not fits_bins(odd)
 
 
 def test_parts_fill_the_device_if_each_has_several_rounds() -> None:
