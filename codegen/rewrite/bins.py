@@ -25,9 +25,9 @@ from fusionstitch.codegen.rewrite.scatter_sums import (
     windows_of,
 )
 from fusionstitch.codegen.text.expressions import FUNCTORS, identity
-from fusionstitch.codegen.text.types import compute_bytes
+from fusionstitch.codegen.text.types import C_TYPES, compute_bytes
 from fusionstitch.costmodel.work import SECTOR_BYTES
-from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.graph import FLOATS8, Op
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Bytes of the elements of one row, at most: a few warps of a multiprocessor each have as many.
@@ -38,7 +38,8 @@ FEW_BYTES = 1 << 12
 LEAST_UPDATES = 1 << 14
 #: Updates of each of several rows below which a warp would go few rounds.
 LEAST_OF_ROW = 1 << 8
-_WIDE = {"bf16": "f32", "f16": "f32"}
+#: Floats that are joined in a wider type: some of them have no infinity to start a maximum from.
+_WIDE = dict.fromkeys(("bf16", "f16", *FLOATS8), "f32")
 
 
 def fits_bins(op: Op) -> Verdict:
@@ -49,6 +50,8 @@ def fits_bins(op: Op) -> Verdict:
         )
     if not whole_windows(op):
         return forbid("It scatters windows of several elements.")
+    if op.operands[0].dtype not in C_TYPES or not op.shape.size:
+        return forbid("Kernels have no such elements.")
     rows, elements, width = _sizes(op)
     side = _side_by_side(elements, width, _dtype(op))
     if side is None:

@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.text.types import c_type
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, INTEGERS, SIGNED, Op
+from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import splat
 
 #: The classes of each element type, the most specific first: an opcode's entry is looked up in
@@ -310,7 +312,11 @@ def identity(reducer: str, dtype: str) -> bool | int | float:
 def _limits(dtype: str) -> tuple[bool | int | float, bool | int | float]:
     if dtype == "pred":
         return False, True
-    if dtype in FLOATS or dtype in FLOATS8:
+    if dtype in FLOATS8:  # some of them have no infinity
+        bounds = ml_dtypes.finfo(NUMPY_DTYPES[dtype])
+        infinite = np.isinf(np.asarray(np.inf, NUMPY_DTYPES[dtype]))
+        return (-np.inf, np.inf) if infinite else (float(bounds.min), float(bounds.max))
+    if dtype in FLOATS:
         return -np.inf, np.inf
     bits = 8 * c_type(dtype).bytes
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)

@@ -107,3 +107,19 @@ def scatter_into_few_elements_a_row(i, u):
 @case(integers(700, 3, low=-2, high=12), normal(700, 3, 2))
 def scatter_of_batches(i, u):
     return jax.vmap(lambda i, u: jnp.zeros((9, 2)).at[i].add(u))(i, u)
+
+
+def largest_of_eight_bits(i, u):
+    """In a type that has no infinity."""
+    values = u.astype(jnp.float8_e4m3fn)
+    return jnp.zeros(9, values.dtype).at[i].max(values).astype(jnp.float32) * 2
+
+
+@case(integers(U, low=0, high=9), integers(U, low=-9, high=9), shows=BINS)
+def bins_of_eight_bits(i, u):
+    return largest_of_eight_bits(i, u)
+
+
+@case(integers(100, low=0, high=9), integers(100, low=-9, high=9))
+def scatter_of_eight_bits(i, u):
+    return largest_of_eight_bits(i, u)
