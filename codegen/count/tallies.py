@@ -179,6 +179,7 @@ class _Walk(Visits):
         self.chain.frame.local.add(one.name)
 
     def shared(self, one: Shared) -> None:
+        self.types[one.name] = one.type
         self.names.locations[one.name] = Location(Memory.SHARED, one.type.bytes, one.offset)
 
     def table(self, one: Table) -> None:

@@ -293,6 +293,7 @@ class Visits:
             return None
         values = [self.exchanged(a) for a in intrinsic.exchanged.of(arguments)]
         found = intrinsic.cost(Called(intrinsic, one.template, values, self.lowered.block))
+        self.upper |= found.at_most
         if found.shuffles or found.barriers:
             self.wait()
         path = self.path

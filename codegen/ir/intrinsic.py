@@ -103,7 +103,7 @@ class Cost:
     """What `threads` of them do together. Accesses are of shared memory, by their bytes; those of
     memory that arguments point to are `pointed`. `shuffles` and `joins` (values that are joined
     with others) are per thread, and so are `products`, instructions of tensor cores, and the FLOPs
-    that these stand for, `tensor`."""
+    that these stand for, `tensor`. Where the data decides how much that is, it is so `at_most`."""
 
     threads: int
     loads: tuple[tuple[int, int], ...] = ()
@@ -114,6 +114,7 @@ class Cost:
     products: int = 0
     tensor: int = 0
     pointed: tuple[Pointed, ...] = ()
+    at_most: bool = False
 
 
 T = TypeVar("T")

@@ -335,9 +335,6 @@ JOIN_PARTS = Intrinsic(
 
 #: Elements, warps that have them, and the reducer. The first argument points to them.
 _BINS = (*_integers("size", "owners"), _REDUCER)
-#: Rounds in which lanes with the same element join what they have: for lanes that all differ it is
-#: none, for 32 that have the same it is five.
-_JOINED = 2
 
 
 def _begins(called: Called) -> Cost:
@@ -349,8 +346,10 @@ def _joins_bins(called: Called) -> Cost:
     [value] = called.values
     access = ((value.bytes, WARP),)
     votes = (called["size"] - 1).bit_length() + 1
-    joins = _JOINED * value.fields
-    return Cost(WARP, loads=access, stores=access, shuffles=votes + 3 * _JOINED, joins=joins)
+    joins, rounds = LEVELS * value.fields, 2 * LEVELS  # where all lanes have the same element
+    return Cost(
+        WARP, loads=access, stores=access, shuffles=votes + rounds, joins=joins, at_most=True
+    )
 
 
 def _totals(called: Called) -> Cost:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusionstitch.codegen.loops.nests import Role
-from fusionstitch.codegen.memory.teams import barriers_of
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import barrier_us
@@ -61,7 +60,7 @@ def made_resident(
 def _check_fits(plan: KernelPlan, per_sm: int, shared_bytes: int, device: Device) -> None:
     """Raises CodegenError where so many blocks do not fit on a multiprocessor."""
     shared = per_sm * (shared_bytes + device.reserved_shared) > device.shared_per_sm
-    shared |= per_sm * barriers_of(plan) > device.barriers_per_sm
+    shared |= per_sm * plan.barriers > device.barriers_per_sm
     fits = per_sm <= device.max_blocks_per_sm and per_sm * plan.block <= device.max_threads_per_sm
     if plan.cooperative and not per_sm:
         raise CodegenError("cta_per_sm=any: with a grid barrier all blocks are there at once.")
@@ -86,7 +85,7 @@ def _by_default(plan: KernelPlan, shared_bytes: int, device: Device) -> KernelPl
         per_sm = max(
             1, min(per_sm, device.shared_per_sm // (shared_bytes + device.reserved_shared))
         )
-    per_sm = min(per_sm, device.barriers_per_sm // barriers_of(plan))
+    per_sm = min(per_sm, device.barriers_per_sm // plan.barriers)
     if not tuning.blocks_per_sm:
         fit = blocks_per_sm(device, plan.block, _tile_registers(plan), shared_bytes)
         per_sm = _waiting_per_sm(plan, max(1, min(per_sm, fit)), device)

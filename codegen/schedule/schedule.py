@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fusionstitch.codegen.dots.tile import Tile
 from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.loops.groups import Group
-from fusionstitch.codegen.loops.nests import Nest
+from fusionstitch.codegen.loops.nests import Nest, Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.tuning import DEFAULT, Tuning
 from fusionstitch.codegen.schedule.walk import ONE_BY_ONE, Walk
@@ -21,6 +21,8 @@ from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
 #: Elements per thread of a purely elementwise tile.
 VECTOR_ELEMENTS = 4
+#: Barriers that a block may have.
+BLOCK_BARRIERS = 16
 #: Threads per SM of launches that stay resident: with launch bounds they leave each 64 registers.
 RESIDENT_THREADS = 1024
 
@@ -74,6 +76,12 @@ class NestPlan:
     def flat(self) -> bool:
         """Whether a row is one element, and each is a thread's own."""
         return self.inner == 1 and self.teams.threads == 1
+
+    def joins_in_teams(self, block: int) -> bool:
+        """Whether parts of a block of so many threads join what their warps have, each by itself,
+        at barriers of their own."""
+        joins = self.teams.joins_warps and bool(self.nest.with_role(Role.REDUCE))
+        return joins and self.teams.threads < block
 
     def whole_tiles(self, group: GroupPlan) -> bool:
         """Whether a register tile never has a row beyond the last."""
@@ -158,6 +166,13 @@ class KernelPlan:
     @property
     def cooperative(self) -> bool:
         return len(self.phases) > 1
+
+    @property
+    def barriers(self) -> int:
+        """Barriers that a block takes: all there are where teams have their own, since a compiler
+        does not know which of them these are."""
+        nests = (nest for group in self.groups for nest in group.nests)
+        return BLOCK_BARRIERS if any(nest.joins_in_teams(self.block) for nest in nests) else 1
 
     @property
     def groups(self) -> list[GroupPlan]:

@@ -45,6 +45,11 @@ def _awaiting(b: Builder) -> Op:
 
 
 def _add_to_rows(b: Builder) -> Op:
+    indices, update = b.parameter((100,), "s32"), b.parameter((100, 40))
+    return b.add_to_rows(b.parameter((9000, 40)), indices, update)
+
+
+def _add_many_to_rows(b: Builder) -> Op:
     indices, update = b.parameter((500,), "s32"), b.parameter((500, 40))
     return b.add_to_rows(b.parameter((9000, 40)), indices, update)
 
@@ -59,6 +64,10 @@ def _replace_rows(b: Builder) -> Op:
     ("make", "reason"),
     [
         (_add_to_rows, "Its updates are too many to be compared with every element."),
+        (
+            _add_many_to_rows,
+            "Its elements are too many for the warps of a block to have them all.",
+        ),
         (
             _replace_rows,
             "Several updates may write the same element, and it has no reduction to combine them.",
