@@ -105,7 +105,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "scatters",
         "scatters become selects, or reductions of what matches",
-        lambda graph, _: expand_scatters(graph),
+        lambda graph, settings: expand_scatters(graph, settings.strict),
     ),
     Pass(
         "streams",

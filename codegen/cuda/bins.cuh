@@ -10,13 +10,13 @@ FS_FN T fs_shuffle(T value, int source) {
 FS_FN float fs_shuffle(float value, int source) { return __shfl_sync(0xffffffffu, value, source); }
 FS_FN double fs_shuffle(double value, int source) { return __shfl_sync(0xffffffffu, value, source); }
 
-// Nothing is in any of the SIZE elements of each of OWNERS warps. All threads of a warp call it.
-template <int SIZE, int OWNERS, class Op, class T>
-FS_FN void fs_bins_start(T* bins) {
+// `nothing` is in all of the SIZE elements of each of OWNERS warps. All threads of a warp call it.
+template <int SIZE, int OWNERS, class T>
+FS_FN void fs_bins_start(T* bins, T nothing) {
   const int warp = (int)threadIdx.x / 32;
   if (warp < OWNERS) {
     for (int i = (int)threadIdx.x % 32; i < SIZE; i += 32)
-      bins[warp * SIZE + i] = Op::template identity<T>();
+      bins[warp * SIZE + i] = nothing;
   }
   __syncwarp();
 }

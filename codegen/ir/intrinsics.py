@@ -334,7 +334,8 @@ JOIN_PARTS = Intrinsic(
 # ---- bins: elements that warps of a block have of their own --------------------------------------
 
 #: Elements, warps that have them, and the reducer. The first argument points to them.
-_BINS = (*_integers("size", "owners"), _REDUCER)
+_OWNED = _integers("size", "owners")
+_BINS = (*_OWNED, _REDUCER)
 
 
 def _begins(called: Called) -> Cost:
@@ -357,9 +358,10 @@ def _totals(called: Called) -> Cost:
     return Cost(1, loads=((element.bytes, owners),), joins=(owners - 1) * element.fields)
 
 
+#: The second argument is what is in all of them.
 BINS_START = Intrinsic(
     "fs_bins_start",
-    _BINS,
+    _OWNED,
     Scope.WARP,
     through=0,
     steps=(Step(True, Scope.BLOCK),),

@@ -58,7 +58,7 @@ def _row(access: Access, stage: Stage, bins: str, given: Template, neutral: Expr
     size, warps, _ = given
     assert isinstance(size, int)
     assert isinstance(warps, int)
-    writer.add(Call(BINS_START, given, (Name(bins),)))
+    writer.add(Call(BINS_START, (size, warps), (Name(bins), neutral)))
     warp, lane = writer.name("warp"), writer.name("lane")
     writer.let(INT, warp, infix("/", THREAD, WARP))
     writer.let(INT, lane, infix("%", THREAD, WARP))

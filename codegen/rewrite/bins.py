@@ -20,11 +20,12 @@ from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.scatter_sums import (
     batch_dims,
     component,
+    neutral_of,
     row_dims,
     whole_windows,
     windows_of,
 )
-from fusionstitch.codegen.text.expressions import FUNCTORS, identity
+from fusionstitch.codegen.text.expressions import FUNCTORS
 from fusionstitch.codegen.text.types import C_TYPES, compute_bytes
 from fusionstitch.costmodel.work import SECTOR_BYTES
 from fusionstitch.hlo.graph import FLOATS8, Op
@@ -74,9 +75,12 @@ def has_many_updates(op: Op) -> bool:
     return not op.shape.is_tuple and op.operands[2].shape.size >= LEAST_UPDATES
 
 
-def expand_bins(op: Op) -> list[Op] | None:
-    """The ops that stand for such a scatter; None for every other op."""
+def expand_bins(op: Op, exact: bool = False) -> list[Op] | None:
+    """The ops that stand for such a scatter; None for every other op, and where each sum must be
+    rounded (`exact`) for one whose sums are not."""
     if op.opcode != "scatter" or not fits_bins(op):
+        return None
+    if exact and op.operands[0].dtype in _WIDE and op.attrs["reducer"] in ("add", "multiply"):
         return None
     chain, x = Chain(op), op.operands[0]
     reducer, dtype = op.attrs["reducer"], _dtype(op)
@@ -99,15 +103,17 @@ def expand_bins(op: Op) -> list[Op] | None:
         found = chain.make("reshape", dtype, (rows, tiles, elements, side), found)
         found = _in_order(chain, found, (0, 2, 1, 3))
     total = _as_result(chain, op, found)
+    # an element without updates has what a type of fewer bits may not have: -inf
+    wide = x if total.dtype == x.dtype else chain.make("convert", total.dtype, x.dims, x)
+    total = chain.like(wide, reducer, wide, total)
     if total.dtype != x.dtype:
-        total = chain.make("convert", x.dtype, x.dims, total)
-    chain.like(x, reducer, x, total)
+        chain.make("convert", x.dtype, x.dims, total)
     return chain.done()
 
 
 def _bins(chain: Chain, keys: Op, values: Op, size: int, reducer: str) -> Op:
     rows, _, width = values.dims
-    neutral = chain.scalar(identity(reducer, values.dtype), values.dtype)
+    neutral = chain.scalar(neutral_of(reducer, values.dtype), values.dtype)
     dims = (rows, size, width)
     return chain.make("bins", values.dtype, dims, keys, values, neutral, size=size, reducer=reducer)
 
@@ -204,7 +210,7 @@ def _ordered(chain: Chain, op: Op) -> Op:
     updates = op.operands[2]
     before, scattered, after = _dims(op)
     dim_of = {d: w for w, d in (*row_dims(op).items(), *windows_of(op).items())}
-    rows, beside = [dim_of[d] for d in before], [dim_of[d] for d in after]
+    rows, beside = ([dim_of[d] for d in some if d in dim_of] for some in (before, after))
     counted = [w for w in batch_dims(op) if w not in rows]
     single = [dim_of[d] for d in scattered if d in dim_of]
     shape = tuple(math.prod(updates.dims[w] for w in some) for some in (rows, counted, beside))

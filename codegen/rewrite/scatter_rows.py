@@ -51,13 +51,13 @@ def row_by_index(op: Op) -> Row | None:
         index = known(indices, (*at[:vector_dim], constant(component), *at[vector_dim:]))
         digit = digit_of(index)
         beside = [updates.dims[w] for w, e in windows_of(op).items() if e == d]
-        if digit is None or beside not in ([], [1]) or digit[2] != x.dims[d] > 1:
+        if digit is None or beside not in ([], [1]) or not digit[2] == x.dims[d] > 1:
             continue
         name, divisor, extent = digit
         counted = int(name[1:])
-        if counted not in rows:
-            digits = sizes[counted] // (extent * divisor), extent, divisor
-            return Row(component, d, counted, digits)
+        more, left = divmod(sizes[counted], extent * divisor)
+        if counted not in rows and not left:
+            return Row(component, d, counted, (more, extent, divisor))
     return None
 
 

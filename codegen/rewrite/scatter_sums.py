@@ -14,7 +14,7 @@ import math
 from fusionstitch.codegen.annotations import annotated
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.text.expressions import FUNCTORS, identity
-from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.graph import FLOATS, FLOATS8, Op
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Elements of the result times index vectors, at most. On an H200 the model prefers XLA's scatter
@@ -78,7 +78,7 @@ def expand_scatter(op: Op) -> list[Op] | None:
         iota = chain.like(index, "iota", dimension=moved[d])
         equal = chain.compare(iota, "EQ", index)
         here = equal if here is None else chain.like(here, "and", here, equal)
-    neutral = identity(reducer, x.dtype)
+    neutral = neutral_of(reducer, x.dtype)
     if here is not None:
         value = chain.like(value, "select", here, value, chain.splat(neutral, value))
     init = chain.scalar(neutral, x.dtype)
@@ -88,13 +88,18 @@ def expand_scatter(op: Op) -> list[Op] | None:
     return chain.done()
 
 
+def neutral_of(reducer: str, dtype: str) -> bool | int | float:
+    """What an element without updates is joined with, which stays what it is: -0 as well."""
+    return -0.0 if reducer == "add" and dtype in FLOATS | FLOATS8 else identity(reducer, dtype)
+
+
 def whole_windows(op: Op) -> bool:
     """Whether an update is one element along what is scattered, and all along the rest."""
     x, _, updates = op.operands
+    extents = dict.fromkeys(op.attrs["inserted_window_dims"], 1)
+    extents |= {d: updates.dims[w] for w, d in windows_of(op).items()}
     scattered = op.attrs["scatter_dims_to_operand_dims"]
-    return all(
-        updates.dims[w] == (1 if d in scattered else x.dims[d]) for w, d in windows_of(op).items()
-    )
+    return all(n == (1 if d in scattered else x.dims[d]) for d, n in extents.items())
 
 
 def windows_of(op: Op) -> dict[int, int]:

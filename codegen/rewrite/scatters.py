@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,11 +49,13 @@ class OneUpdate:
     windows: dict[int, int]
 
 
-def expand_scatters(graph: Graph) -> Graph:
-    """A region with scatters rewritten as selects and reductions where possible."""
+def expand_scatters(graph: Graph, exact: bool = False) -> Graph:
+    """A region with scatters rewritten as selects and reductions where possible, with all roundings
+    if these must be `exact`."""
     if not any(op.opcode == "scatter" for op in graph):
         return graph
-    for rule in (_of_sum, _of_scatter, update_window, in_rows, expand_bins, expand_scatter):
+    bins = partial(expand_bins, exact=exact)
+    for rule in (_of_sum, _of_scatter, update_window, in_rows, bins, expand_scatter):
         graph = rewrite(graph, rule)
     return graph
 

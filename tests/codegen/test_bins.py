@@ -213,3 +213,31 @@ def test_any_sizes_give_what_numpy_gives(data: st.DataObject) -> None:
     order, seed = data.draw(st.sampled_from(ORDERS), "order")
     [found] = built.run(case, order, seed)
     np.testing.assert_array_equal(found, wanted[:, :size])
+
+
+def test_dims_of_one_are_no_trouble() -> None:
+    def fun(x: Any, i: Any, u: Any) -> Any:
+        return lax.scatter_add(x, i[:, None], u, lax.ScatterDimensionNumbers((), (0, 1), (0,)))
+
+    case = Case(whole_of(fun, *(args := (drawn(9, 1), places(U, below=9), drawn(U)))), list(args))
+    built = build([case])
+    assert "fs_bins_join<" in built.kernels[case].source
+    built.check(case)
+
+
+@pytest.mark.parametrize("count", [9, U], ids=["compared", "bins"])
+def test_elements_without_updates_keep_their_sign(count: int) -> None:
+    x, i = np.full(9, -0.0, np.float32), places(count, below=4)
+    case = Case(whole_of(lambda x, i, u: x.at[i].add(u), x, i, drawn(count)), [x, i, drawn(count)])
+    [found] = build([case]).run(case)
+    assert np.signbit(found[4:]).all()
+    assert not found[4:].any()
+
+
+def test_strict_numerics_round_each_sum_of_halves() -> None:
+    x, i = np.zeros(40, np.float16), places(1 << 15, below=40)
+    graph = whole_of(lambda i, u: jnp.asarray(x).at[i].add(u), i, drawn(1 << 15).astype(np.float16))
+    kinds = [{op.opcode for op in expand_scatters(graph, exact)} for exact in (False, True)]
+    assert ["bins" in found for found in kinds] == [True, False]
+    widest = whole_of(lambda i, u: jnp.zeros(40).at[i].add(u), i, drawn(1 << 15))
+    assert any(op.opcode == "bins" for op in expand_scatters(widest, exact=True))

@@ -13,6 +13,7 @@ from jax import lax
 from fusionstitch.codegen.generate import CodegenOptions, generate
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scatter_rows import in_rows
+from fusionstitch.codegen.rewrite.scatter_sums import comparable
 from fusionstitch.codegen.rewrite.scatters import OneUpdate, expand_scatters, one_update
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
@@ -246,3 +247,31 @@ def test_rows_that_the_data_decides_are_none() -> None:
 
     graph = whole(lowered(fun, drawn(3, 5), places(12), places(12), drawn(12)))
     assert rewrite(graph, in_rows) is graph
+
+
+def test_rows_that_do_not_fill_a_dim_are_none() -> None:
+    """The number of a row may be a digit that the last updates cut short, or always be 0."""
+
+    def cut(x: jax.Array, i: jax.Array, u: jax.Array) -> jax.Array:
+        row = jnp.tile(jnp.arange(3, dtype=jnp.int32), 5)[:13]
+        dims = lax.ScatterDimensionNumbers((), (0, 1), (0, 1))
+        return lax.scatter_add(x, jnp.stack([row, i], -1), u, dims)
+
+    for rows, count in ((3, 13), (1, 13)):
+        graph = whole(lowered(cut, drawn(rows, 5), places(count), drawn(count)))
+        assert rewrite(graph, in_rows) is graph
+
+
+def test_an_inserted_dim_gets_its_first_element_alone() -> None:
+    """All others of that dim stay what they are."""
+
+    def fun(x: jax.Array, i: jax.Array, u: jax.Array) -> jax.Array:
+        return lax.scatter_add(x, i[:, None], u, lax.ScatterDimensionNumbers((), (0, 1), (0,)))
+
+    several = scatter_of(lowered(fun, drawn(9, 5), places(12), drawn(12)))
+    assert comparable(several).reason == "It scatters windows of several elements."
+    one = whole(lowered(fun, drawn(9, 1), places(12), drawn(12)))
+    assert comparable(scatter_of(one))
+    args = drawn(9, 1), places(12) % 9, drawn(12)
+    ours, theirs = (evaluate(g, args, float64=True)[0] for g in (expand_scatters(one), one))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
