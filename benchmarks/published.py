@@ -97,7 +97,7 @@ def spreads() -> list[str]:
     """How the programs of each kind fare: first those that others wrote, then those drawn after the
     code was written."""
     run, looped, shown = newest(runs("guard"), 0.9), newest(runs("loops")), newest(runs("suites"))
-    drawn = runs("corpus")[0]
+    drawn = newest(runs("corpus"), 0.9)
     rows = [_of_corpus(suite.rows[0]["kind"], suite) for suite in suites()]
     batches = drawn.content.get("times", 1)
     kind = "drawn from a seed" + (f", batches x {batches}" if batches > 1 else "")
@@ -157,7 +157,7 @@ def examples() -> list[str]:
 
 def corpus() -> list[str]:
     """The spread of the newest run of the corpus."""
-    return summary.overall(runs("corpus")[0].rows)
+    return summary.overall(newest(runs("corpus"), 0.9).rows)
 
 
 def public() -> list[str]:

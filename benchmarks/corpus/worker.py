@@ -77,13 +77,18 @@ def work(program: Program, row: Row, asked: Asked) -> None:
     if asked.pair:  # a function of its own: JAX would find the executable of the first
         runs[AGAIN] = jax.jit(lambda *given: program.fun(*given))
     row.step("waiting")
+    large = program.nbytes > MOST_CHECKED
     with alone(asked.alone):
         results = first_calls(runs, args, row)
         measure(runs, args, program, row, asked)
+        if large:
+            row.step("check")
+            row.put(check=checked(program, host, results))
     row.step("plan")
     row.put(**planned(program, args))
-    row.step("check")
-    row.put(check=checked(program, host, results, asked))
+    if not large:
+        row.step("check")
+        row.put(check=checked(program, host, results))
 
 
 @contextlib.contextmanager
@@ -259,9 +264,7 @@ def planned(program: Program, args: Any) -> dict[str, Any]:
     }
 
 
-def checked(
-    program: Program, host: Any, results: Mapping[str, list[Any]], asked: Asked
-) -> dict[str, Any]:
+def checked(program: Program, host: Any, results: Mapping[str, list[Any]]) -> dict[str, Any]:
     """Errors of all outputs against a run in float64, or XLA's where that is out of reach: see
     `benchmarks.checking`."""
     import jax
@@ -270,8 +273,7 @@ def checked(
 
     xla = results[XLA]
     if program.nbytes > MOST_CHECKED:
-        with alone(asked.alone):
-            return check_rounded(results[OURS], xla, *wanted_by(program.fun, host, None, xla))
+        return check_rounded(results[OURS], xla, *wanted_by(program.fun, host, None, xla))
     lowered: Any = jax.jit(program.fun, keep_unused=True).lower(*host)
     module = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
