@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fusionstitch.codegen.generate import CodegenOptions, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
-from fusionstitch.codegen.memory.teams import check_teams, joins_in_teams
+from fusionstitch.codegen.memory.teams import check_teams
 from fusionstitch.codegen.schedule.schedule import GroupPlan, Teams
 from fusionstitch.codegen.schedule.tuning import Tuning
 from fusionstitch.hlo.errors import CodegenError
@@ -68,7 +68,7 @@ def test_a_block_has_barriers_for_so_many_teams_only(threads: int) -> None:
 def _in_teams(group: GroupPlan, threads: int, block: int) -> GroupPlan:
     """A group whose teams of several warps have so many threads."""
     teams = Teams(threads)
-    nests = (replace(n, teams=teams) if joins_in_teams(n, block) else n for n in group.nests)
+    nests = (replace(n, teams=teams) if n.joins_in_teams(block) else n for n in group.nests)
     return replace(group, nests=tuple(nests))
 
 
