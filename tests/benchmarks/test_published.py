@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import published, tables
+from benchmarks.guard import speed
+from benchmarks.loops.__main__ import gain
+from benchmarks.readings import gpu, ratio, wall
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +29,37 @@ def test_pages_show_the_newest_results(page: str) -> None:
 def test_the_page_of_benchmarks_shows_the_newest_results() -> None:
     run = published.newest(published.runs("suites"))
     assert tables.markdown(run.content) in (ROOT / "docs" / "benchmarks.md").read_text()
+
+
+def test_sentences_of_the_comparison_have_the_figures_of_the_newest_results() -> None:
+    text = " ".join((ROOT / "docs" / "compare.md").read_text().split())
+    rows = {row["target"]: row for row in published.newest(published.runs("suites")).rows}
+
+    def gains(what: Any, *targets: str) -> list[str]:
+        return [f"{ratio(rows[target], what):.2f}" for target in targets]
+
+    dlrm, interests, resnet = gains(
+        gpu, *(f"{name}.py:train_step" for name in ("dlrm", "multi_interests", "resnet"))
+    )
+    assert f"a DLRM step {dlrm}, a recommender with attention {interests}" in text
+    assert f"a ResNet block {resnet} |" in text
+    names = ("logistic.py:train_step", "adam.py:gpt2_small")
+    names += ("perceptron.py:train_step", "var_encoder.py:train_step")
+    logistic, adam, perceptron, encoder = gains(wall, *names)
+    assert f"logistic regression's step {logistic}, Adam over GPT-2 small's tensors {adam}" in text
+    assert f"a perceptron's step {perceptron}, a variational encoder's {encoder} |" in text
+    [rank] = [
+        gain(row, "span_us")
+        for row in published.newest(published.runs("loops")).rows
+        if row["target"] == "page_rank"
+    ]
+    assert f"Measured: page rank {rank:.2f} |" in text
+    unseen = published.newest(published.runs("guard"), 0.9).rows
+    faster = [speed(row, "gpu", "guarded") for row in unseen]
+    unchanged = sum(not row["guarded"]["patterns"] for row in unseen)
+    assert f"Of {len(unseen)} of the sixty programs that nothing was fitted to, {unchanged}" in text
+    assert f"{sum(one > 1.1 for one in faster)} gained more than 1.1 in GPU time" in text
+    assert f"the median is {statistics.median(faster):.2f} |" in text
 
 
 def guarded(name: str, xla: float, ours: float, patterns: int) -> dict[str, Any]:
