@@ -57,7 +57,7 @@ def fits_bins(op: Op) -> Verdict:
     side = _side_by_side(elements, width, _dtype(op))
     if side is None:
         return forbid(
-            "Its elements are too many for the warps of a block to have them all.",
+            "The result is too large for each warp to have a copy in shared memory.",
             elements=elements * width,
         )
     updates, rows = op.operands[2].shape.size, rows * (width // side)

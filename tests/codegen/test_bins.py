@@ -71,12 +71,12 @@ def bins_of(graph: Graph) -> Op:
         (
             onto(MOST_BYTES // 4 + 1),
             (places(U, below=9), drawn(U)),
-            "Its elements are too many for the warps of a block to have them all.",
+            "The result is too large for each warp to have a copy in shared memory.",
         ),
         (
             onto(MOST_BYTES // 32 + 1, 8),
             (places(U, below=9), drawn(U, 8)),
-            "Its elements are too many for the warps of a block to have them all.",
+            "The result is too large for each warp to have a copy in shared memory.",
         ),
         (
             lambda i, u: jnp.zeros((500, 9)).at[jnp.arange(500)[:, None], i].add(u),

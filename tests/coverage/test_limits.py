@@ -43,7 +43,7 @@ def test_what_is_said_of_scatters_holds_at_real_sizes() -> None:
     assert found["segment_sum: 65,536 updates, 64 segments"].outcome is Outcome.STITCHED
     refused = found["scatter add: 8,192 rows of 512 into 32,000"]
     assert refused.outcome is Outcome.LEFT
-    of_bins = "Its elements are too many for the warps of a block to have them all."
+    of_bins = "The result is too large for each warp to have a copy in shared memory."
     assert refused.reason == of_bins
     fits, over = (
         found[f"segment_sum: 1,000,000 updates, {n} segments"] for n in ("4,096", "100,000")

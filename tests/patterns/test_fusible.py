@@ -66,7 +66,7 @@ def _replace_rows(b: Builder) -> Op:
         (_add_to_rows, "Its updates are too many to be compared with every element."),
         (
             _add_many_to_rows,
-            "Its elements are too many for the warps of a block to have them all.",
+            "The result is too large for each warp to have a copy in shared memory.",
         ),
         (
             _replace_rows,
