@@ -27,6 +27,12 @@ def digits_of(index: Index) -> tuple[tuple[Digit, ...], int]:
     return tuple(found), weight
 
 
+def digit_of(index: Index) -> Digit | None:
+    """The digit that `index` is, if it is nothing else."""
+    digits, size = digits_of(index)
+    return digits[0] if size and len(digits) == 1 else None
+
+
 def _only(index: Index) -> Term | None:
     """The term that an index is, if it is nothing else."""
     if index.const or len(index.terms) != 1 or index.terms[0][1] != 1:

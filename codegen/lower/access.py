@@ -38,7 +38,7 @@ from fusionstitch.codegen.ir.statements import (
     StoreVector,
     unrolled,
 )
-from fusionstitch.codegen.ir.types import Raw, VectorOf, computed, stored
+from fusionstitch.codegen.ir.types import Raw, Record, Scalar, VectorOf, computed, stored
 from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
@@ -102,13 +102,17 @@ class Access:
         #: the names of the shared memory that partial results of a stage are exchanged through
         self.exchanges: dict[Stage, str] = {}
 
-    def declare_exchanges(self) -> None:
-        """Declares the shared memory that the nest's threads exchange partial results through."""
+    def declare_exchanges(
+        self, kind: Scalar | Record | Raw = Raw.BYTE, what: str = "exchange"
+    ) -> None:
+        """Declares the shared memory that the nest's threads exchange partial results through, as
+        elements of a type."""
         for exchange, allocation in self.memory.exchanges.items():
             if exchange.nest is not self.plan:
                 continue
-            name = self.writer.name(f"{self.label(exchange.stages[0].op)}_exchange")
-            self.writer.add(Shared(Raw.BYTE, name, allocation.offset, allocation.bytes))
+            name = self.writer.name(f"{self.label(exchange.stages[0].op)}_{what}")
+            size = allocation.bytes // kind.bytes
+            self.writer.add(Shared(kind, name, allocation.offset, size))
             self.exchanges |= dict.fromkeys(exchange.stages, name)
 
     def position(self, row: Index, width: int) -> Index:

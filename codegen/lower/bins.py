@@ -7,6 +7,7 @@ are under way together. Then the threads of the block join what the warps have, 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 from fusionstitch.codegen.index_maps.index import constant, render, variable
 from fusionstitch.codegen.ir.expressions import (
@@ -22,7 +23,7 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.intrinsic import Template
 from fusionstitch.codegen.ir.intrinsics import BINS_JOIN, BINS_START, BINS_TOTAL
-from fusionstitch.codegen.ir.statements import Array, Assign, Call, For, If, Let, Shared, unrolled
+from fusionstitch.codegen.ir.statements import Array, Assign, Call, For, If, Let, unrolled
 from fusionstitch.codegen.ir.types import INT, computed
 from fusionstitch.codegen.loops.stages import Stage, body_reads
 from fusionstitch.codegen.lower.access import Access, Site
@@ -32,16 +33,33 @@ from fusionstitch.codegen.schedule.bins import AT_ONCE, warps_of
 from fusionstitch.costmodel.devices import WARP
 
 
+@dataclass(frozen=True)
+class _Bins:
+    """The elements that the `warps` of a block have of their own, `size` each, in the shared memory
+    `name`: what joins two values, and what changes none."""
+
+    name: str
+    size: int
+    warps: int
+    functor: str
+    neutral: Number
+
+    @property
+    def template(self) -> Template:
+        """What all functions of bins are given."""
+        return self.size, self.warps, self.functor
+
+
 def lower_bins(site: Site) -> None:
     """Writes a nest that sums what the data says of several elements."""
     access = Access(site)
     [stage] = access.nest.stages
-    writer, op, block = access.writer, stage.op, site.kernel.plan.block
-    size, warps = op.dims[1] * op.dims[2], warps_of(op, block)
+    writer, op = access.writer, stage.op
     neutral, functor = joins(op)
-    given = (size, warps, functor)
     writer.note(access.comment(op), (access.label(op),))
-    bins = _declared(access, stage, warps * size)
+    access.declare_exchanges(computed(op.dtype), "bins")
+    size, warps = op.dims[1] * op.dims[2], warps_of(op, site.kernel.plan.block)
+    bins = _Bins(access.exchanges[stage], size, warps, functor, Number(neutral))
     rows = access.plan.rows
     row = variable(writer.name("row"), rows)
     loop = For(access.int, render(row), Number("0"), row_limit(access, 1)) if row.terms else None
@@ -49,58 +67,35 @@ def lower_bins(site: Site) -> None:
         if loop:
             writer.declare(render(row))
         access.bind_rows(row, access.position(row, 1))
-        _row(access, stage, bins, given, Number(neutral))
+        _row(access, stage, bins)
 
 
-def _row(access: Access, stage: Stage, bins: str, given: Template, neutral: Expr) -> None:
+def _row(access: Access, stage: Stage, bins: _Bins) -> None:
     """The bins of one row: emptied, filled by warps, and what all warps have stored."""
     writer, op = access.writer, stage.op
-    size, warps, _ = given
-    assert isinstance(size, int)
-    assert isinstance(warps, int)
-    writer.add(Call(BINS_START, (size, warps), (Name(bins), neutral)))
+    writer.add(Call(BINS_START, (bins.size, bins.warps), (Name(bins.name), bins.neutral)))
     warp, lane = writer.name("warp"), writer.name("lane")
     writer.let(INT, warp, infix("/", THREAD, WARP))
     writer.let(INT, lane, infix("%", THREAD, WARP))
     threads = access.plan.teams.threads
-    mine = If(infix("<", Name(warp), warps)) if warps * WARP < threads else None
+    mine = If(infix("<", Name(warp), bins.warps)) if bins.warps * WARP < threads else None
     with writer.nested(mine, pinned=True) if mine else nullcontext():
-        _updates(access, stage, bins, given, neutral, (Name(warp), Name(lane)))
+        _updates(access, stage, bins, Name(warp), Name(lane))
     element = writer.name("element")
-    loop = For(access.int, element, THREAD, number(size), step=threads)
+    loop = For(access.int, element, THREAD, number(bins.size), step=threads)
     with writer.nested(loop, pinned=True):
         writer.declare(element)
-        access.digits.bind(access.group.group.in_block(stage), variable(element, size))
-        total = apply(BINS_TOTAL, Name(bins), Name(element), template=given)
+        access.digits.bind(access.group.group.in_block(stage), variable(element, bins.size))
+        total = apply(BINS_TOTAL, Name(bins.name), Name(element), template=bins.template)
         name = writer.name(access.label(op))
         writer.let(computed(op.dtype), name, total)
         access.store(stage, Name(name), [])
 
 
-def _declared(access: Access, stage: Stage, size: int) -> str:
-    """The name of the shared memory that holds the bins of all warps."""
-    for exchange, allocation in access.memory.exchanges.items():
-        if exchange.nest is access.plan:
-            name = access.writer.name(f"{access.label(stage.op)}_bins")
-            kind = computed(stage.op.dtype)
-            access.writer.add(Shared(kind, name, allocation.offset, size))
-            return name
-    raise AssertionError("bins have no shared memory")
-
-
-def _updates(
-    access: Access,
-    stage: Stage,
-    bins: str,
-    given: Template,
-    neutral: Expr,
-    thread: tuple[Expr, Expr],
-) -> None:
+def _updates(access: Access, stage: Stage, bins: _Bins, warp: Expr, lane: Expr) -> None:
     """The loop of a warp over its stretch of the updates."""
     writer, updates = access.writer, access.plan.inner
-    (_, warps, _), (warp, lane) = given, thread
-    assert isinstance(warps, int)
-    steps = -(-updates // (WARP * AT_ONCE * warps))
+    steps = -(-updates // (WARP * AT_ONCE * bins.warps))
     step, keys, values = map(writer.name, ("round", "numbers", "updates"))
     with writer.nested(For(access.int, step, Number("0"), number(steps))):
         writer.add(Array(INT, keys, AT_ONCE))
@@ -108,7 +103,7 @@ def _updates(
         with writer.nested(unrolled("v", AT_ONCE)):
             key, value = Element(Name(keys), Name("v")), Element(Name(values), Name("v"))
             writer.add(Assign(key, Number("-1")))
-            writer.add(Assign(value, neutral))
+            writer.add(Assign(value, bins.neutral))
             first = infix("+", infix("*", warp, steps), Name(step))
             unit = infix("+", infix("*", first, AT_ONCE), Name("v"))
             update = writer.name("update")
@@ -120,7 +115,7 @@ def _updates(
                 for target, found in zip((key, value), _update(access, stage), strict=True):
                     writer.add(Assign(target, found))
         with writer.nested(unrolled("v", AT_ONCE)):
-            writer.add(Call(BINS_JOIN, given, (Name(bins), key, value)))
+            writer.add(Call(BINS_JOIN, bins.template, (Name(bins.name), key, value)))
 
 
 def _update(access: Access, stage: Stage) -> tuple[Expr, Expr]:

@@ -20,12 +20,11 @@ from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.scatter_sums import (
     batch_dims,
     component,
+    joins_elements,
     neutral_of,
     row_dims,
-    whole_windows,
     windows_of,
 )
-from fusionstitch.codegen.text.expressions import FUNCTORS
 from fusionstitch.codegen.text.types import C_TYPES, compute_bytes
 from fusionstitch.costmodel.work import SECTOR_BYTES
 from fusionstitch.hlo.graph import FLOATS8, Op
@@ -45,12 +44,8 @@ _WIDE = dict.fromkeys(("bf16", "f16", *FLOATS8), "f32")
 
 def fits_bins(op: Op) -> Verdict:
     """Whether bins may stand for a scatter."""
-    if op.shape.is_tuple or op.attrs["reducer"] not in FUNCTORS:
-        return forbid(
-            "Several updates may write the same element, and it has no reduction to combine them."
-        )
-    if not whole_windows(op):
-        return forbid("It scatters windows of several elements.")
+    if not (verdict := joins_elements(op)):
+        return verdict
     if op.operands[0].dtype not in C_TYPES or not op.shape.size:
         return forbid("Kernels have no such elements.")
     rows, elements, width = _sizes(op)
@@ -93,7 +88,7 @@ def expand_bins(op: Op, exact: bool = False) -> list[Op] | None:
     tiles = width // side
     if tiles > 1:  # each is a row of its own, with the numbers of the whole row
         values = chain.make("reshape", dtype, (rows, count, tiles, side), values)
-        values = _in_order(chain, values, (0, 2, 1, 3))
+        values = chain.in_order(values, (0, 2, 1, 3))
         values = chain.make("reshape", dtype, (rows * tiles, count, side), values)
         dims = (rows, tiles, count)
         keys = chain.make("broadcast", keys.dtype, dims, keys, dimensions=(0, 2))
@@ -101,7 +96,7 @@ def expand_bins(op: Op, exact: bool = False) -> list[Op] | None:
     found = _bins(chain, keys, values, elements, reducer)
     if tiles > 1:
         found = chain.make("reshape", dtype, (rows, tiles, elements, side), found)
-        found = _in_order(chain, found, (0, 2, 1, 3))
+        found = chain.in_order(found, (0, 2, 1, 3))
     total = _as_result(chain, op, found)
     # an element without updates has what a type of fewer bits may not have: -inf
     wide = x if total.dtype == x.dtype else chain.make("convert", total.dtype, x.dims, x)
@@ -195,7 +190,7 @@ def _keys(chain: Chain, op: Op) -> Op:
         key = chain.like(key, "select", inside, key, chain.integers(-1, counts))
     # rows with numbers of their own come first; those that are windows have the same
     own = sorted((n for n, w in enumerate(batch) if w in row_of), key=lambda n: row_of[batch[n]])
-    key = _in_order(chain, key, (*own, *(n for n in range(len(batch)) if n not in own)))
+    key = chain.in_order(key, (*own, *(n for n in range(len(batch)) if n not in own)))
     rows = tuple(op.dims[d] for d in before)
     each = key.shape.size // math.prod(counts[n] for n in own)
     along = tuple(before.index(row_of[batch[n]]) for n in own)
@@ -214,20 +209,12 @@ def _ordered(chain: Chain, op: Op) -> Op:
     counted = [w for w in batch_dims(op) if w not in rows]
     single = [dim_of[d] for d in scattered if d in dim_of]
     shape = tuple(math.prod(updates.dims[w] for w in some) for some in (rows, counted, beside))
-    updates = _in_order(chain, updates, (*rows, *counted, *beside, *single))
+    updates = chain.in_order(updates, (*rows, *counted, *beside, *single))
     return chain.make("reshape", updates.dtype, shape, updates)
-
-
-def _in_order(chain: Chain, x: Op, order: tuple[int, ...]) -> Op:
-    """`x` with its dims in another order."""
-    if order == tuple(range(len(order))):
-        return x
-    dims = tuple(x.dims[d] for d in order)
-    return chain.make("transpose", x.dtype, dims, x, dimensions=order)
 
 
 def _as_result(chain: Chain, op: Op, found: Op) -> Op:
     """Bins [R, K, W] as the dims of the result."""
     order = [d for dims in _dims(op) for d in dims]
     found = chain.make("reshape", found.dtype, tuple(op.dims[d] for d in order), found)
-    return _in_order(chain, found, tuple(order.index(d) for d in range(len(order))))
+    return chain.in_order(found, tuple(order.index(d) for d in range(len(order))))

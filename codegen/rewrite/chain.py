@@ -71,6 +71,12 @@ class Chain:
         value = self.scalar(0, x.dtype) if value is None else value
         return self.make("pad", x.dtype, dims, x, value, **attrs)
 
+    def in_order(self, x: Op, order: tuple[int, ...]) -> Op:
+        """`x` with its dims in another order."""
+        if order == tuple(range(len(order))):
+            return x
+        return self.make("transpose", x.dtype, tuple(x.dims[d] for d in order), x, dimensions=order)
+
     def strided(self, x: Op, axis: int, first: int, step: int) -> Op:
         """Every `step`-th element of `x` from `first` on along a dim, whose extent that divides."""
         return self.part(x, axis, first, x.dims[axis] - step + first + 1, step)

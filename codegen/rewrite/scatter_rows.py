@@ -10,15 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusionstitch.codegen.index_maps.index import (
-    Index,
-    Quotient,
-    Remainder,
-    Var,
-    constant,
-    variable,
-)
+from fusionstitch.codegen.index_maps.index import constant, variable
 from fusionstitch.codegen.index_maps.maps import known
+from fusionstitch.codegen.index_maps.numbers import digit_of
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.scatter_sums import batch_dims, windows_of
 from fusionstitch.hlo.graph import Op
@@ -49,7 +43,7 @@ def row_by_index(op: Op) -> Row | None:
     rows = {i - (i > vector_dim) for i in attrs["scatter_indices_batching_dims"]}
     for component, d in enumerate(scattered):
         index = known(indices, (*at[:vector_dim], constant(component), *at[vector_dim:]))
-        digit = digit_of(index)
+        digit = None if index is None else digit_of(index)
         beside = [updates.dims[w] for w, e in windows_of(op).items() if e == d]
         if digit is None or beside not in ([], [1]) or not digit[2] == x.dims[d] > 1:
             continue
@@ -131,20 +125,3 @@ def _split(chain: Chain, x: Op, d: int, digits: list[int]) -> Op:
     """`x` with a dim as several."""
     dims = (*x.dims[:d], *digits, *x.dims[d + 1 :])
     return x if dims == x.dims else chain.make("reshape", x.dtype, dims, x)
-
-
-def digit_of(index: Index | None) -> tuple[str, int, int] | None:
-    """(variable, divisor, extent) of an index that is a digit of one variable."""
-    if index is None or index.const or len(index.terms) != 1 or index.terms[0][1] != 1:
-        return None
-    term, divisor, extent = index.terms[0][0], 1, 0
-    for kind in (Remainder, Quotient):
-        if isinstance(term, kind):
-            extent = extent or (term.divisor if kind is Remainder else 0)
-            divisor = term.divisor if kind is Quotient else 1
-            if term.base.const or len(term.base.terms) != 1 or term.base.terms[0][1] != 1:
-                return None
-            term = term.base.terms[0][0]
-    if not isinstance(term, Var) or term.extent % divisor:
-        return None
-    return term.name, divisor, extent or term.extent // divisor

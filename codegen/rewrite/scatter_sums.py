@@ -27,16 +27,22 @@ MOST_OF_ROWS, FEW_ELEMENTS = 1 << 30, 64
 NARROW = frozenset({"s8", "u8", "s16", "u16", "s32"})
 
 
-def comparable(op: Op) -> Verdict:
-    """Whether a scatter may become a reduction of what matches."""
-    attrs = op.attrs
-    if op.shape.is_tuple or attrs["reducer"] not in FUNCTORS:
+def joins_elements(op: Op) -> Verdict:
+    """Whether each update of a scatter is joined with one element, by a reducer of ours."""
+    if op.shape.is_tuple or op.attrs["reducer"] not in FUNCTORS:
         return forbid(
             "Several updates may write the same element, and it has no reduction to combine them."
         )
-    x, _, updates = op.operands
-    if not whole_windows(op):
+    if not _whole_windows(op):
         return forbid("It scatters windows of several elements.")
+    return allow()
+
+
+def comparable(op: Op) -> Verdict:
+    """Whether a scatter may become a reduction of what matches."""
+    if not (verdict := joins_elements(op)):
+        return verdict
+    x, _, updates = op.operands
     rows = row_dims(op)
     vectors = math.prod(updates.dims[w] for w in batch_dims(op) if w not in rows)
     of_row = x.shape.size // math.prod(x.dims[d] for d in rows.values())
@@ -93,7 +99,7 @@ def neutral_of(reducer: str, dtype: str) -> bool | int | float:
     return -0.0 if reducer == "add" and dtype in FLOATS | FLOATS8 else identity(reducer, dtype)
 
 
-def whole_windows(op: Op) -> bool:
+def _whole_windows(op: Op) -> bool:
     """Whether an update is one element along what is scattered, and all along the rest."""
     x, _, updates = op.operands
     extents = dict.fromkeys(op.attrs["inserted_window_dims"], 1)
@@ -138,7 +144,5 @@ def component(chain: Chain, op: Op, k: int) -> Op:
 def _spread(chain: Chain, x: Op, dims: tuple[int, ...], along: tuple[int, ...]) -> Op:
     """`x` over `dims`, its own dims along these."""
     order = tuple(sorted(range(len(along)), key=along.__getitem__))
-    if order != tuple(range(len(along))):
-        x = chain.make("transpose", x.dtype, tuple(x.dims[d] for d in order), x, dimensions=order)
     at = tuple(along[d] for d in order)
-    return chain.make("broadcast", x.dtype, dims, x, dimensions=at)
+    return chain.make("broadcast", x.dtype, dims, chain.in_order(x, order), dimensions=at)

@@ -23,10 +23,11 @@ from fusionstitch.codegen.index_maps.index import (
     variable,
 )
 from fusionstitch.codegen.index_maps.maps import known
+from fusionstitch.codegen.index_maps.numbers import digit_of
 from fusionstitch.codegen.rewrite.bins import expand_bins, fits_bins, has_many_updates
 from fusionstitch.codegen.rewrite.one_window import update_window
 from fusionstitch.codegen.rewrite.region import rewrite
-from fusionstitch.codegen.rewrite.scatter_rows import digit_of, in_rows
+from fusionstitch.codegen.rewrite.scatter_rows import in_rows
 from fusionstitch.codegen.rewrite.scatter_sums import NARROW, comparable, expand_scatter
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import Graph, Op, Shape
@@ -92,7 +93,8 @@ def one_update(op: Op) -> OneUpdate | Verdict:
         found[d] = at[along - (along > attrs["index_vector_dim"])]
     by_digit: dict[tuple[str, int], int] = {}
     for d in sorted(found):
-        digit = digit_of(found[d])
+        index = found[d]
+        digit = None if index is None else digit_of(index)
         if digit is not None and digit[2] == x.dims[d]:
             by_digit.setdefault(digit[:2], d)
     chains = []

@@ -109,14 +109,7 @@ def _visits_pairs(graph: Graph, op: Op) -> bool:
 
 def split_reductions(graph: Graph, splits: Splits) -> Graph:
     """`graph` with each of `splits` as a reduction of partial results."""
-
-    def in_parts(op: Op) -> list[Op] | None:
-        if op.id not in splits:
-            return None
-        parts = splits[op.id].parts
-        return split_bins(op, parts) if op.opcode == "bins" else _split(op, splits[op.id])
-
-    return rewrite(graph, in_parts)
+    return rewrite(graph, lambda op: _split(op, splits[op.id]) if op.id in splits else None)
 
 
 def can_split(op: Op) -> bool:
@@ -130,7 +123,7 @@ def can_split(op: Op) -> bool:
 def possible_parts(op: Op, target: int) -> int:
     """At most `target` parts of which none is all padding; a reducer without an identity has
     nothing to pad with."""
-    extents = list(inner_extents(op)) if op.opcode == "bins" else _extents(op)
+    extents = _extents(op)
     extent = extents[0] if target <= extents[0] else math.prod(extents)
     count = -(-extent // -(-extent // target))
     if isinstance(op.attrs.get("reducer"), Monoid):
@@ -250,6 +243,8 @@ def _summed(op: Op) -> tuple[int, ...]:
 
 def _extents(op: Op) -> list[int]:
     """Extents of the dim to split and of the summed ones right after it."""
+    if op.opcode == "bins":
+        return list(inner_extents(op))
     dims, first = op.operands[0].dims, _summed(op)[0]
     last = first + 1
     while op.opcode == "reduce" and last in op.attrs["dimensions"]:
@@ -289,6 +284,8 @@ def _as_one(op: Op, chain: list[Op]) -> Op:
 
 
 def _split(op: Op, split: Split) -> list[Op]:
+    if op.opcode == "bins":
+        return split_bins(op, split.parts)
     count = split.parts
     part_of = op.id if split.share < 1 else None
     rows: list[Op] = []
