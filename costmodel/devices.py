@@ -59,10 +59,12 @@ class Device:
     busy, `memory_threads` its memory pipes; each has `round_trip_bytes` of loads under way at once.
     Shared memory is handed out in whole `shared_unit`s, of which the system takes `reserved_shared`
     bytes for each block. So are the `barriers_per_sm`: a block of one kernel takes those that the
-    compiler says it uses (an H200 held 21, 8 and 4 blocks of 3, 8 and 16). An array of up to `l1_bytes` is in the cache beside the multiprocessor
-    when it is read again. A value below `warm_share` of L2 that was just written or read is in L2.
-    The instruction cache holds `cached_instructions`. `tensor_shares`: the rate of tensor cores on
-    operands of a type, as a share of the 16-bit rate; of f64, as a share of the rate of f64.
+    compiler says it uses (an H200 held 21, 8 and 4 blocks of 3, 8 and 16).
+
+    An array of up to `l1_bytes` is in the cache beside the multiprocessor when it is read again.
+    A value below `warm_share` of L2 that was just written or read is in L2. The instruction cache
+    holds `cached_instructions`. `tensor_shares`: the rate of tensor cores on operands of a type,
+    as a share of the 16-bit rate; of f64, as a share of the rate of f64.
 
     A barrier of a block takes `block_barrier_us`, in which the block copies `barrier_copy_bytes`
     from shared memory. The work between two grid barriers, reading what was written before the
