@@ -121,7 +121,7 @@ class Access:
         rows = self.plan.rows // group.points
         point = self.digits.point_of(row) if width == 1 else row
         if width > 1 and rows > 1:
-            return Index()  # rows inside a block are not split off grid points
+            return variable(self.tile, group.tiles)  # vectors of one grid point's elements
         position = variable(self.tile, group.tiles) * (group.points // width) + point
         if not group.ragged:
             return position

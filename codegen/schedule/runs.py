@@ -1,8 +1,12 @@
-"""Runs: elements of a tile that a thread computes together, one after the other along a dim.
+"""Runs: elements that a thread computes together.
 
 Neighbours of a stencil read much in common. A thread that computes four of a column, say, loads 8
 elements of a window of 5 instead of 20, and finds once where they lie. Threads beside each other
 stay so along the minor-most dim, so that what they read together does not change.
+
+Where an output may be written over an input, a thread waits for memory at each element: to the
+compiler, what it stores could be what it loads next. There the elements of a run are far apart, and
+all of them are loaded before any is stored.
 """
 
 from __future__ import annotations
@@ -23,15 +27,21 @@ LENGTHS = (2, 3, 4, 5, 6, 8)
 MOST_OPS = 400
 #: Instructions of a thread that find where a run lies.
 PLACING = 8
+#: Of runs far apart: loads of one, at most; its ops, which the text repeats; and how many elements
+#: a thread has, at least.
+LOADS, FAR_OPS, ROUNDS = 8, 60, 4
 
 
 def run_of(group: GroupPlan, nest: NestPlan, block: int) -> Run:
     """The run of a loop over the elements of a tile with a halo: that with which its threads are
-    done first; none for other loops."""
+    done first. Of one over many elements of a grid point that may overwrite its input: the longest.
+    None of others."""
     none = Run()
-    if not nest.flat or group.points != 1 or not group.group.in_tiles:
+    if not nest.flat or group.points != 1:
         return none
     ops = sum(len(stage.inlined) + 1 for stage in nest.nest.stages)
+    if not group.group.in_tiles:
+        return _far_apart(nest, block, ops)
 
     def instructions(run: Run) -> float:
         """Those of a thread, about."""
@@ -40,6 +50,28 @@ def run_of(group: GroupPlan, nest: NestPlan, block: int) -> Run:
 
     possible = (run for run in _possible(group, nest) if run.length * ops <= MOST_OPS)
     return min((none, *possible), key=instructions)
+
+
+def _far_apart(nest: NestPlan, block: int, ops: int) -> Run:
+    """The longest run of elements that lie as far apart as they can."""
+    loads = sum(len(stage.loads) for stage in nest.nest.stages)
+    rounds = -(-nest.rows // block)
+    if rounds < ROUNDS or nest.nest.carries or not any(map(_may_overwrite, nest.nest.stages)):
+        return Run()
+
+    def fits(length: int) -> bool:
+        apart = nest.rows // length
+        whole = nest.rows % length == 0 and length * -(-apart // block) <= rounds + rounds // 8
+        return whole and length * loads <= LOADS and length * ops <= FAR_OPS
+
+    length = max(filter(fits, LENGTHS), default=1)
+    return Run(length, nest.rows // length)
+
+
+def _may_overwrite(stage: Stage) -> bool:
+    """Whether a stage loads an input that looks like its value."""
+    own = stage.op.dims, stage.op.dtype
+    return any((op.dims, op.dtype) == own for op, _ in stage.loads)
 
 
 def _possible(group: GroupPlan, nest: NestPlan) -> Iterator[Run]:

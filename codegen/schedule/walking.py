@@ -27,6 +27,8 @@ from fusionstitch.hlo.graph import ITEM_BYTES, Op
 #: its row: the most steps that are unrolled together, the most loads of all of these, and the
 #: number of steps up to which the compiler may choose.
 ROW_LOADS, STEPS, STEP_LOADS, FEW_STEPS = 8, 16, 32, 4
+#: Elements of a run for one of a vector, above which more bytes are under way in a run.
+RUN_SHARE = 2
 
 
 def with_walks(plan: KernelPlan, written: Set[int]) -> KernelPlan:
@@ -54,7 +56,8 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
     if nest.nest.with_role(Role.BINS):
         return ONE_BY_ONE
     width = vector_width(plan, group, nest, written)
-    if width == 1 and (run := run_of(group, nest, plan.block)).length > 1:
+    run = run_of(group, nest, plan.block)
+    if run.length > (1 if width == 1 else RUN_SHARE * width):
         return Walk(run=run)
     if nest.nest.levels == 1 and nest.inner == 1:
         return Walk(width) if width > 1 else ONE_BY_ONE

@@ -35,7 +35,7 @@ def vector_width(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Se
     widest = plan.tuning.vector_bytes or ACCESS_BYTES
     width = max(1, widest // max(sizes, default=widest))
     while width > 1 and not (
-        _divides(width, group, nest) and _are_vectors(width, group, nest, along, stored)
+        _divides(width, group, nest, plan.block) and _are_vectors(width, group, nest, along, stored)
     ):
         width //= 2
     return width
@@ -47,11 +47,13 @@ def _moves_with(stage: Stage, index: Indices) -> bool:
     return any(last.variables & i.variables for i in index)
 
 
-def _divides(width: int, group: GroupPlan, nest: NestPlan) -> bool:
+def _divides(width: int, group: GroupPlan, nest: NestPlan, block: int) -> bool:
     """Whether rows, or flat tiles, are whole vectors, and threads mostly busy with them."""
-    if nest.flat:
-        whole = group.points % width == 0 and group.grid_points % width == 0
-        return whole and nest.rows == group.points
+    if nest.flat and nest.rows == group.points:
+        return group.points % width == 0 and group.grid_points % width == 0
+    if nest.flat:  # the elements of one grid point
+        own = group.points == 1 and not group.group.in_tiles and nest.rows % width == 0
+        return own and mostly_busy(nest.rows // width, block)
     return nest.inner % width == 0 and mostly_busy(nest.inner // width, nest.teams.threads)
 
 
@@ -64,7 +66,7 @@ def _are_vectors(
     tile, element = variable(TILE, group.tiles), Index(((lane, 1),))
     if nest.flat:
         row = variable(ROW, nest.rows // width) * width + element
-        digits.bind_rows(row, tile * group.points + row)
+        digits.bind_rows(row, tile * group.points + row if nest.rows == group.points else tile)
     else:
         row = variable(ROW, nest.rows)
         digits.bind_rows(row, tile * group.points + digits.point_of(row))

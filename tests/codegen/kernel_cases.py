@@ -127,6 +127,20 @@ add("unaligned_rows", lambda x: x[:, 1:] * 2, normal(64, 129), device=SMALL)
 add("aligned_slice", lambda x: x[:, 4:68] * 2, normal(64, 128), device=SMALL, shows=VECTORS)
 add("half_vectors", lambda x: x * x, normal(40, 256, dtype=BF16), device=SMALL, shows=VECTORS)
 add("mixed_widths", lambda x: x.astype(np.float32) * 2, normal(40, 256, dtype=F16), device=SMALL)
+
+
+def gated(x: jax.Array, means: jax.Array, w: jax.Array) -> jax.Array:
+    """Images whose channels are gated by two dots of their means: an image is a block's."""
+    gates = jax.nn.sigmoid(jnp.tanh(means @ w) @ w.T)
+    return x * gates.astype(x.dtype)[:, None]
+
+
+add("gated_vectors", gated, normal(5, 324, 8), normal(5, 8), normal(8, 5), device=SMALL,
+    shows=(VECTORS, "% 2) * 4 + v_1]"))  # fmt: skip
+add("gated_runs", gated, normal(5, 330, 7), normal(5, 7), normal(7, 5), device=SMALL,
+    shows=("+ 462]", "+ 1848]"))  # fmt: skip
+add("gated_halves", gated, normal(4, 331, 10, dtype=BF16), normal(4, 10), normal(10, 5),
+    device=SMALL, shows="fs_load_vec<bf16, 2>")  # fmt: skip
 add("many_outputs", lambda x: (x + 1, x.T * 2, x.sum(), x.max(0)), normal(6, 10))
 add("output_reused", lambda x: (lambda e: (e, e * 2, e.T))(jnp.exp(x)), normal(9, 12))
 

@@ -12,9 +12,11 @@ from fusionstitch.codegen.ir import statements
 from fusionstitch.codegen.schedule import walk
 from fusionstitch.codegen.schedule.schedule import NestPlan, Teams
 from fusionstitch.codegen.schedule.tuning import Tuning
+from fusionstitch.codegen.schedule.walk import Run
 from fusionstitch.codegen.schedule.walking import row_stride
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph
+from tests.codegen.kernel_cases import gated
 from tests.codegen.regions import whole, whole_of
 from tests.graphs import Builder, layernorm_backward
 
@@ -53,6 +55,22 @@ def test_vectors_need_stores_that_lie_together() -> None:
 def test_few_elements_are_spread_over_more_threads() -> None:
     few = jax.ShapeDtypeStruct((8, 128), jnp.float32)
     assert nest_of(jnp.exp, few).walk.width == 1
+
+
+def image_of(*dims: int) -> NestPlan:
+    """The loop over an image whose channels two dots gate."""
+    shapes = dims, (dims[0], dims[-1]), (dims[-1], 5)
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return nests(whole_of(gated, *args))[-1]
+
+
+def test_elements_of_a_block_are_read_in_vectors_or_many_before_one_is_stored() -> None:
+    assert image_of(512, 324, 8).walk.width == 4
+    # no vector divides an image: a thread loads elements that are far apart
+    assert image_of(512, 330, 7).walk.run == Run(length=5, apart=462)
+    # rather than vectors of two
+    assert image_of(512, 1651, 10).walk.run == Run(length=5, apart=3302)
+    assert image_of(512, 331, 7).walk == walk.ONE_BY_ONE  # 331 is prime, and so is 7
 
 
 @pytest.mark.parametrize(
