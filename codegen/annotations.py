@@ -27,6 +27,8 @@ class Annotations:
             compared with all of them (`rewrite/scatter_sums.py`)
         once: whether it is computed once, whatever that takes: much depends on each of its elements
             (`rewrite/scan_pieces.py`)
+        item: whether it joins components that have most of their computation in common, so that one
+            thread has all of them (`rewrite/short_sorts.py`)
         tile: whether it is computed in tiles, with what they share with their neighbours
             (`rewrite/halo_tiles.py`)
         counts: of a parameter without memory: the integer that it stands for, such as the number of
@@ -39,6 +41,7 @@ class Annotations:
     alike: bool = False
     matches: bool = False
     once: bool = False
+    item: bool = False
     tile: bool = False
     counts: Index | None = None
     part_of: int | None = None

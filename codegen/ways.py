@@ -38,7 +38,7 @@ def first_that_works(
         watch.way(way)
         try:
             splits = decide_splits(graph, settings, way)
-            return finish(split_so(graph, splits, settings, way, watch))
+            return finish(split_so(graph, splits, _in_items(graph, settings, way), way, watch))
         except PassError:
             raise
         except CodegenError as error:
@@ -63,6 +63,17 @@ def split_so(graph: Graph, splits: Splits, settings: Settings, way: Way, watch: 
         own = replace(own, template=in_own_names(own.template, after))
     made = decide(after, own, way, watch)
     return replace(made, splits=splits, sunk=own.sunk, halo=own.halo, before=graph)
+
+
+def _in_items(graph: Graph, settings: Settings, way: Way) -> Settings:
+    """The settings, under which concatenates sink from the outset where there are items."""
+    free = settings.template is None and not settings.strict and way is Way.MERGE
+    return replace(settings, sunk=True) if free and has_items(graph) else settings
+
+
+def has_items(graph: Graph) -> bool:
+    """Whether one thread should have all components of an item."""
+    return any(annotations_of(op).item for op in graph)
 
 
 def _with_halo(graph: Graph, settings: Settings) -> Settings:

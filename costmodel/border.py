@@ -13,7 +13,7 @@ from fusionstitch.costmodel.least_work import RUN, invariant_elements, iteration
 from fusionstitch.costmodel.work import READS_PART, computed_elements, needed_bytes
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import ITEM_BYTES, Graph, Op, of_graph
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.semantics import READ_WHOLES, Kind, kind_of
 from fusionstitch.hlo.trips import carried
 
 #: Ops that replace a part of their first operand.
@@ -42,7 +42,7 @@ def border(
     outputs = [op for op in outputs if op in inside]
     replaced = {op: base for op in outputs if (base := _overwrites(graph, op, inside, donated))}
     bases = set(replaced.values())
-    whole = [*outputs, *(op for op in ops if kind_of(op.opcode) is Kind.PARTITION)]
+    whole = [*outputs, *(op for op in ops if kind_of(op.opcode) in READ_WHOLES)]
     counts = computed_elements(ops, whole)
     free, read = free_ops(graph), dict[Op, int]()
     for op in ops:

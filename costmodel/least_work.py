@@ -14,7 +14,7 @@ from fusionstitch.costmodel.prices import APPROXIMATE
 from fusionstitch.costmodel.work import computed_elements, dot_flops
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, Graph, Op, of_graph
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.semantics import READ_WHOLES, Kind, kind_of
 from fusionstitch.hlo.trips import carried, counted
 from fusionstitch.hlo.tuples import resolved
 
@@ -53,7 +53,7 @@ def least_units(
     and those that are `known` need not be computed. Loops count as often as they iterate, once
     where the data decides; of branches the cheaper one."""
     # what libraries read they read whole
-    whole = [*outputs, *(op for op in ops if kind_of(op.opcode) is Kind.PARTITION)]
+    whole = [*outputs, *(op for op in ops if kind_of(op.opcode) in READ_WHOLES)]
     counts = computed_elements(ops, whole)
     total: Units = {}
     differing = differing_dims(graph)

@@ -21,7 +21,7 @@ from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Module, Op, ids
 from fusionstitch.hlo.launches import Launch, backend_configs, opened, trips_of
-from fusionstitch.hlo.semantics import FACTORS, Kind, kind_of
+from fusionstitch.hlo.semantics import FACTORS, READ_WHOLES, Kind, kind_of
 from fusionstitch.hlo.trips import UNKNOWN_TRIPS
 
 
@@ -51,12 +51,14 @@ _ANYWHERE: Mapping[str, Emitter] = {
     "dot": Emitter.PRODUCT,
     "custom-call": Emitter.LIBRARY,
     **dict.fromkeys(FACTORS, Emitter.LIBRARY),
-    "sort": Emitter.SORT,
+    **dict.fromkeys(("sort", "topk"), Emitter.SORT),
     "scatter": Emitter.SCATTER,
     "reduce": Emitter.REDUCTION,
     "reduce-window": Emitter.WINDOW,
     "select-and-scatter": Emitter.WINDOW,
 }
+#: Kinds of ops that have rules of their own (`xla_libraries.py`), or move bytes.
+_OWN_RULES = READ_WHOLES | {Kind.FACTOR}
 _AT_THE_ROOT: Mapping[str, Emitter] = {
     "concatenate": Emitter.CONCATENATE,
     "dynamic-update-slice": Emitter.UPDATE,
@@ -222,9 +224,6 @@ def _modelled_us(works: GraphWork, launch: Launch, ops: list[Op], work: Work) ->
     for op in ops:
         if (us := library_us(op, works.device)) is not None:
             return max(us, kernel_us(work, works.device))
-    if any(
-        kind_of(op.opcode) in (Kind.PARTITION, Kind.FACTOR) and op.opcode != "layout-bitcast"
-        for op in ops
-    ):
+    if any(kind_of(op.opcode) in _OWN_RULES and op.opcode != "layout-bitcast" for op in ops):
         return kernel_us(work, works.device)
     return kernel_time_us(works, launch.bits, launch.written)

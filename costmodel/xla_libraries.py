@@ -168,6 +168,7 @@ def _triangular_us(op: Op, device: Device) -> float:
 _RULES: Mapping[str, Callable[[Op, Device], float]] = {
     "cub_sort": _radix_sort_us,
     "sort": _sort_us,
+    "topk": _sort_us,
     "fft": _transform_us,
     "cudnn$conv": _convolution_us,
     "convolution": _convolution_us,

@@ -181,6 +181,7 @@ READERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "iota": _dimension,
     "concatenate": _dimension,
     "sort": _dimension,
+    "topk": lambda proto: {"k": proto.k, "largest": proto.largest},
     "scan": lambda proto: {
         "dimension": proto.dimensions[0],
         "reverse": proto.is_reverse,
@@ -214,12 +215,14 @@ def finish(op: Op) -> None:
     """Completes attributes by what the instruction alone does not say.
 
     A reduce (of windows too) and a scatter get their `reducer`; only floats have another order than
-    the total one.
+    the total one; and a topk goes along the last dim.
     """
     if op.opcode == "compare" and op.operands[0].dtype not in FLOAT_TYPES:
         op.attrs = {**op.attrs, "total_order": False}
     elif op.opcode == "scatter":
         op.attrs = {**op.attrs, "reducer": None if op.shape.is_tuple else _update_of(op.called[0])}
+    elif op.opcode == "topk":
+        op.attrs = {**op.attrs, "dimension": op.operands[0].shape.rank - 1}
     elif op.opcode == "scan":
         op.attrs = {**op.attrs, "reducer": _scanned_by(op.called[0])}
     elif op.opcode in ("reduce", "reduce-window"):

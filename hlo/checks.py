@@ -28,7 +28,7 @@ ARITY: Mapping[str, int] = {
     **dict.fromkeys(("parameter", "constant", "opaque-constant", "iota"), 0),
     **dict.fromkeys(("convert", "bitcast-convert", "reduce-precision", "while"), 1),
     **dict.fromkeys(("broadcast", "reshape", "bitcast", "transpose", "reverse", "slice"), 1),
-    "get-tuple-element": 1,
+    **dict.fromkeys(("get-tuple-element", "topk"), 1),
     **dict.fromkeys(("compare", "pad", "dot", "gather"), 2),
     "select": 3,
 }

@@ -256,6 +256,10 @@ def _sort(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
     return results if op.shape.is_tuple else results[0]
 
 
+def _topk(_: _Interpreter, op: Op, values: Sequence[Array]) -> Value:
+    return indexing.topk(values[0], op.attrs["k"], op.attrs["largest"])
+
+
 def _while(ev: _Interpreter, op: Op, values: Sequence[Value]) -> Value:
     condition, body = op.called
     state = values[0]
@@ -316,6 +320,7 @@ _TABLE: Mapping[str, Callable[[_Interpreter, Op, Sequence[Value]], Value]] = {
     "scan": _scan,
     "dot": _dot,
     "sort": _sort,
+    "topk": _topk,
     "map": lambda ev, op, v: ev.body(op.called[0])(*v)[0],
     "tuple": lambda _, op, v: tuple(v),
     "get-tuple-element": lambda _, op, v: v[0][op.attrs["index"]],

@@ -193,3 +193,19 @@ def sort(inputs: Sequence[Array], dim: int, less: Body) -> tuple[Array, ...]:
     position = (before | (equal & earlier)).sum(axis=-2)
     order = np.argsort(position, axis=-1)
     return tuple(np.moveaxis(np.take_along_axis(row, order, -1), -1, dim) for row in rows)
+
+
+def topk(x: Array, k: int, largest: bool) -> tuple[Array, Array]:
+    """The first `k` of each row, sorted by the total order of its elements, and their numbers: of
+    equal ones the first comes first."""
+    keys = x
+    if x.dtype.kind not in "biu":
+        bits = x.astype(np.float64).view(np.int64)
+        keys = bits ^ (bits >> 63 & np.int64(2**63 - 1))
+    if largest:
+        last = x.shape[-1] - 1
+        order = last - np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    else:
+        order = np.argsort(keys, axis=-1, kind="stable")
+    order = order[..., :k]
+    return np.take_along_axis(x, order, -1), order.astype(np.int32)

@@ -43,7 +43,8 @@ Attributes of an `Op` by opcode (dims are tuples of int):
                          if the body gives the joined value as output and as carry, else None);
                          called = (body,) of (*inputs, *carries); operands (*inputs, *inits);
                          results (*outputs, *carries)
-    sort                 dimension
+    sort                 dimension; called = (comparator,); several operands give a tuple
+    topk                 k, largest (bool), dimension; results (values, their numbers)
     call                 called = (callee,)
     triangular-solve     left, lower, unit, transposed (bools, of the matrix); operands (matrix, b)
     potrf                lower (bool: which triangle); these are custom calls of libraries
@@ -71,6 +72,7 @@ class Kind(enum.Enum):
     WINDOW = "window"  # a reduction of overlapping windows: reads each element several times
     DOT = "dot"
     FACTOR = "factor"  # factorises matrices, or solves by factors: a library's, if not small
+    SORT = "sort"  # sorts rows, or finds the largest elements of them: XLA's, if not short
     STRUCTURE = "structure"  # parameter, large constant, tuple: no work of their own
     PARTITION = "partition"  # left to XLA: sort, convolution, collectives, loops, custom calls
 
@@ -138,13 +140,16 @@ SEMANTICS: Mapping[str, OpSpec] = {
         *_specs(Kind.WINDOW, 1, 0, "reduce-window scan"),
         *_specs(Kind.DOT, 2, 0, "dot"),
         *_specs(Kind.FACTOR, 0, 0, "potrf getrf lu-permutation triangular-solve"),
+        *_specs(Kind.SORT, 0, 0, "sort topk"),
     ]
 }
 
+#: Kinds of ops that read their operands as wholes, if they are not taken apart.
+READ_WHOLES = frozenset({Kind.PARTITION, Kind.SORT})
 #: Opcodes of libraries of linear algebra.
 FACTORS = tuple(op for op, spec in SEMANTICS.items() if spec.kind is Kind.FACTOR)
 #: Opcodes that kernels take apart, of whose results each is a value of its own.
-GIVE_PARTS = frozenset({"reduce", "scan", "potrf", "getrf"})
+GIVE_PARTS = frozenset({"reduce", "scan", "potrf", "getrf", "sort", "topk"})
 
 #: Opcodes that must run even when nothing reads their value.
 EFFECTS = frozenset(

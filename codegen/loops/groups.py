@@ -138,7 +138,7 @@ class Group:
         """The axes spread over blocks; the others stay inside."""
         if self.spread:
             return list(self.spread.grid)
-        grid = self._rows_of_bins(self.axes.grid())
+        grid = self.possible_grid(self.axes)
         grid = self._columns_inside(self._coarse(grid) if len(self.stages) > 1 else grid)
         return self._neighbours_inside(grid)
 
@@ -172,12 +172,14 @@ class Group:
             seen |= own
         return False
 
-    def _rows_of_bins(self, grid: list[int]) -> list[int]:
-        """Of bins, the rows alone: a block has all elements of one."""
+    def possible_grid(self, axes: GroupAxes) -> list[int]:
+        """The axes that may be spread over blocks. Of bins, the rows alone: a block has all
+        elements of one."""
+        grid = axes.grid()
         for stage in self.stages:
             if stage.op.opcode == "bins":
-                rows, *_ = self.axes.dims[stage.number]
-                return [leaf for leaf in grid if leaf in self.axes.set.leaves(rows)]
+                rows, *_ = axes.dims[stage.number]
+                return [leaf for leaf in grid if leaf in axes.set.leaves(rows)]
         return grid
 
     def _coarse(self, grid: list[int]) -> list[int]:

@@ -22,7 +22,7 @@ MOST_SIBLINGS = 4
 #: Multiply-adds from which a dot deserves tiles of its own.
 TILED_WORK = 1 << 20
 #: Stages of one group: longer chains would take long to analyse and seldom fit.
-MOST_STAGES = 64
+MOST_STAGES = 160
 
 
 def form_groups(

@@ -112,6 +112,10 @@ class Stage:
         return f"Stage({self.op!r})"
 
 
+#: What ops inlined at an index read.
+Known = dict[tuple[int, Indices], list[tuple[Op, Indices]]]
+
+
 def find_stages(
     graph: Graph,
     stream: Stream = NOTHING,
@@ -139,8 +143,9 @@ def find_stages(
         stages.append(stage)
         if whole:  # a cheap elementwise output is recomputed by its readers
             by_op[op.id] = stage
+    known: Known = {}
     for stage in stages:
-        trace(stage, by_op)
+        trace(stage, by_op, known)
     return stages
 
 
@@ -204,11 +209,11 @@ def _dot_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
     return found
 
 
-def trace(stage: Stage, by_op: Mapping[int, Stage]) -> None:
+def trace(stage: Stage, by_op: Mapping[int, Stage], known: Known | None = None) -> None:
     """Fills `reads`, `loads`, `inlined`, `specials` and `form`; `by_op` are the stages that are
-    read whole."""
+    read whole. What ops read is `known` from stage to stage."""
     op = stage.op
-    leaves, passed = closure(op, stage.dims, stage.inner, by_op)
+    leaves, passed = closure(op, stage.dims, stage.inner, by_op, known)
     stage.inlined = frozenset(other.id for other, _ in passed)
     size = stage.visits
     stage.specials = [
@@ -279,7 +284,7 @@ def form_of(stages: Sequence[Stage]) -> bytes:
 
 
 def closure(
-    root: Op, dims: Indices, inner: Indices, stops: Container[int]
+    root: Op, dims: Indices, inner: Indices, stops: Container[int], known: Known | None = None
 ) -> tuple[list[tuple[Op, Indices]], list[tuple[Op, Indices]]]:
     """Walks from `root` at (dims, inner) down to inputs and ops in `stops`.
 
@@ -290,15 +295,17 @@ def closure(
     leaves: list[tuple[Op, Indices]] = []
     passed: dict[int, tuple[Op, Indices]] = {}
     seen: set[tuple[int, Indices]] = set()
+    known = {} if known is None else known
     todo = body_reads(root, dims, inner)
     if root.opcode == "reduce":
         todo += [(init, ()) for init in root.operands[len(root.operands) // 2 :]]
     todo.reverse()
     while todo:
         op, index = todo.pop()
-        if (op.id, index) in seen:
+        here = op.id, index
+        if here in seen:
             continue
-        seen.add((op.id, index))
+        seen.add(here)
         if len(seen) - len(passed) - len(leaves) > MOST_AGAIN:
             raise CodegenError(
                 f"{root.name} would compute values that it reads again at more than {MOST_AGAIN} "
@@ -308,7 +315,9 @@ def closure(
             leaves.append((op, index))
         else:
             passed.setdefault(op.id, (op, index))
-            todo.extend(reversed(inlined_reads(op, index)))
+            if (read := known.get(here)) is None:
+                read = known[here] = inlined_reads(op, index)
+            todo.extend(reversed(read))
     return leaves, list(passed.values())
 
 

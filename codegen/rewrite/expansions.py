@@ -8,6 +8,7 @@ from fusionstitch.codegen.rewrite.bitcasts import expand_bitcast
 from fusionstitch.codegen.rewrite.monoids import Monoids
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scans import expand_scan_part
+from fusionstitch.codegen.rewrite.short_sorts import expand_sort, expand_sorted_part
 from fusionstitch.codegen.rewrite.short_windows import separate, shift
 from fusionstitch.codegen.rewrite.small_matrices import (
     expand_factor_part,
@@ -23,13 +24,14 @@ Rules = Mapping[str, Callable[[Op], list[Op] | None]]
 
 def expand(graph: Graph, numerics: str) -> Graph:
     """A region without the ops that rules can take apart. Small matrices are factorized element by
-    element, and scans become reductions over windows. Those become joins of shifted slices, or
-    reductions by functors of the kernel."""
+    element, short rows are sorted so, and scans become reductions over windows. Those become joins
+    of shifted slices, or reductions by functors of the kernel."""
     monoids = Monoids(numerics)
     short: tuple[Rules, ...] = ({"reduce-window": separate}, {"reduce-window": shift})
     passes: tuple[Rules, ...] = (
         {
-            "get-tuple-element": lambda op: expand_scan_part(op) or expand_factor_part(op),
+            "get-tuple-element": _expand_part,
+            "sort": lambda op: expand_sort(op, numerics == "strict"),
             "lu-permutation": expand_permutation,
             "triangular-solve": expand_solve,
         },
@@ -44,6 +46,10 @@ def expand(graph: Graph, numerics: str) -> Graph:
     for rules in passes:
         graph = _rewritten(graph, rules)
     return graph
+
+
+def _expand_part(op: Op) -> list[Op] | None:
+    return expand_scan_part(op) or expand_factor_part(op) or expand_sorted_part(op)
 
 
 def _rewritten(graph: Graph, rules: Rules) -> Graph:

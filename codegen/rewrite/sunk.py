@@ -331,6 +331,7 @@ class _Sinking:
         if (
             order.opcode != "constant"
             or not found.single
+            or op.shape.rank != op.operands[0].shape.rank
             or tuple(attrs["collapsed_slice_dims"]) != (axis,)
             or tuple(attrs["start_index_map"]) != (axis,)
             or tuple(attrs["offset_dims"]) != others

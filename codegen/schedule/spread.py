@@ -30,12 +30,13 @@ def spread(group: Group, lines: Mapping[Stage, Schedule]) -> tuple[Group, dict[S
     levels = {stage: _levels(stage, line, axes) for stage, line in lines.items()}
     first = next(iter(lines))
     grid = _grid(levels[first])
-    possible = axes.grid()
+    possible = group.possible_grid(axes)
     for stage, line in lines.items():
         for leaf in _grid(levels[stage]) - set(possible):
             raise CodegenError(
                 f"{line.identifier}: a dim of extent {axes.extent(leaf)} cannot be GRID, "
-                "because a loop of its block sums over it or reads it at another index."
+                "because a loop of its block sums over it, reads it at another index, or has bins "
+                "of all of it."
             )
         if _grid(levels[stage]) != grid:
             raise CodegenError(

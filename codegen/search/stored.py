@@ -25,7 +25,7 @@ from fusionstitch.codegen.search.left_out import LeftOut
 from fusionstitch.codegen.search.tile_sizes import tile_sizes
 from fusionstitch.codegen.settings import Settings, Way
 from fusionstitch.codegen.watch import NOBODY
-from fusionstitch.codegen.ways import split_so
+from fusionstitch.codegen.ways import has_items, split_so
 from fusionstitch.costmodel.kernel_time import cost_us, proven
 from fusionstitch.hlo.errors import CodegenError, PassError
 
@@ -118,7 +118,9 @@ def in_pieces(own: Scheduled) -> frozenset[int]:
 def starts(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
     """What may be started from instead of a default schedule, each once."""
     seen = {own.template}
-    for kind in (_in_one, _sunk, _haloed, _with_more):
+    in_items = own.sunk and own.before is not None and has_items(own.before)
+    # an item that a thread has in registers leaves in pieces
+    for kind in (_with_more,) if in_items else (_in_one, _sunk, _haloed, _with_more):
         for one in kind(own, settings):
             if (text := one.template) not in seen:
                 seen.add(text)

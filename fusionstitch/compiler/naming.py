@@ -13,6 +13,8 @@ from fusionstitch.hlo.literals import content
 #: Opcodes that identify a kernel, the most distinctive first, and their names.
 _TELLING = {
     "dot": "dot",
+    "sort": "sort",
+    "topk": "topk",
     "reduce": "reduce",
     "gather": "gather",
     "concatenate": "concat",

@@ -11,6 +11,7 @@ from fusionstitch.codegen.rewrite.few_terms import is_of_few_terms
 from fusionstitch.codegen.rewrite.monoids import expressible
 from fusionstitch.codegen.rewrite.scans import runnable
 from fusionstitch.codegen.rewrite.scatters import stitchable
+from fusionstitch.codegen.rewrite.short_sorts import is_short
 from fusionstitch.codegen.rewrite.small_matrices import is_small
 from fusionstitch.codegen.rewrite.windows import walkable
 from fusionstitch.codegen.text.expressions import supported
@@ -29,7 +30,7 @@ DTYPES = FLOATS | FLOATS8 | INTEGERS | {"pred"}
 KINDS = frozenset(
     {
         *(Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.WINDOW, Kind.DOT),
-        Kind.FACTOR,
+        *(Kind.FACTOR, Kind.SORT),
     }
 )
 
@@ -141,7 +142,8 @@ def _scatter(op: Op, device: Device) -> Verdict:
 
 
 def _small(op: Op, device: Device) -> Verdict:
-    return is_small(op) if kind_of(op.opcode) is Kind.FACTOR else allow()
+    check = {Kind.FACTOR: is_small, Kind.SORT: is_short}.get(kind_of(op.opcode))
+    return check(op) if check else allow()
 
 
 def _joined(op: Op, device: Device) -> Verdict:
@@ -172,7 +174,7 @@ def _gemm(op: Op, device: Device) -> Verdict:
 
 
 def is_part(op: Op) -> bool:
-    """Whether `op` is one of the results of a reduction, scan or factorization with several
+    """Whether `op` is one of the results of a reduction, scan, factorization or sort with several
     results."""
     return op.opcode == "get-tuple-element" and op.operands[0].opcode in GIVE_PARTS
 

@@ -149,7 +149,7 @@ def _is_plain(op: Op) -> bool:
     if op.opcode in ("while", "conditional", "call"):
         return True  # its callees show it
     parted = op.opcode == "reduce" and op.shape.is_tuple
-    return not parted and kind_of(op.opcode) not in (Kind.PARTITION, Kind.WINDOW)
+    return not parted and kind_of(op.opcode) not in (Kind.PARTITION, Kind.WINDOW, Kind.SORT)
 
 
 def _pays(

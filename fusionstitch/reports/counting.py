@@ -19,7 +19,7 @@ from fusionstitch.hlo.free import free_bits
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.inline import inline_calls
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.semantics import READ_WHOLES, Kind, kind_of
 from fusionstitch.hlo.trips import counted
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.plan.plan import Chosen, Plan
@@ -154,7 +154,7 @@ def _outside(graph: Graph, bits: int) -> Count:
 
 
 def _moved(op: Op) -> int:
-    if kind_of(op.opcode) is not Kind.PARTITION:
+    if kind_of(op.opcode) not in READ_WHOLES:
         return op_bytes(op)
     return op.shape.bytes + sum(operand.shape.bytes for operand in op.operands)
 

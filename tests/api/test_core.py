@@ -89,7 +89,7 @@ def test_what_planning_drafted_is_not_generated_again(monkeypatch: pytest.Monkey
 
 
 def test_nothing_to_stitch_returns_the_module() -> None:
-    data = module(jnp.sort, (16, 16))
+    data = module(jnp.sort, (16, 64))
     result = stitch(data)
     assert result.module == data
     assert result.kernels == ()

@@ -123,7 +123,8 @@ def test_patterns_in_a_loop_count_as_often_as_they_run() -> None:
     assert {pattern["runs"] for pattern in report.patterns} == {1, 7}
     wins = sum(pattern["wins_us"] for pattern in report.patterns)
     assert wins == pytest.approx(report.modelled_xla_us - report.modelled_us)
-    with_loop = fs.jit(looped, options=EMULATE).lower(X).compile().explain()
+    long = jnp.tile(X, (3, 1))
+    with_loop = fs.jit(looped, options=EMULATE).lower(long).compile().explain()
     assert "in each of 7 runs a call" in with_loop
 
 

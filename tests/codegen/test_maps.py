@@ -191,8 +191,8 @@ def test_sources_read_nothing() -> None:
 
 def test_an_op_without_a_map_is_refused() -> None:
     b = Builder()
-    with pytest.raises(CodegenError, match="sort cannot be computed inside a kernel"):
-        reads(b.sort(b.parameter((3,))), (variable("i", 3),))
+    with pytest.raises(CodegenError, match="collective-permute cannot be computed inside a kernel"):
+        reads(b.kept(b.parameter((3,))), (variable("i", 3),))
 
 
 # ---- reductions and dots: what one step of the loop reads ----------------------------------------

@@ -44,7 +44,7 @@ def modelled(reduction: dict[str, Any], on: Device = H200) -> XlaPlan:
     if dtype == "bf16":
         total = b.op("convert", total.dims, total, dtype="bf16")
         ops.append(total)
-    results = [b.sort(total), *([b.sort(product)] if reduction["written"] else [])]
+    results = [b.kept(total), *([b.kept(product)] if reduction["written"] else [])]
     graph = b.graph(*results)
     works = GraphWork(graph, free_bits(graph), on)
     return xla_fusions(works, sum(1 << op.id for op in ops))

@@ -140,7 +140,7 @@ def test_small_values_with_many_readers_are_computed_again() -> None:
         costly = b.tanh(costly)
     x, y = b.parameter((32,)), b.parameter((16, 32))
     scaled = b.mul(y, b.like(costly, y, (1,)))
-    found = _xla(b.graph(b.sort(b.mul(x, costly)), b.reduce(scaled, (0,))))
+    found = _xla(b.graph(b.kept(b.mul(x, costly)), b.reduce(scaled, (0,))))
     assert sum(kernel.bits >> costly.id & 1 for kernel in found.kernels) == 2
 
 
@@ -149,7 +149,7 @@ def test_a_gemm_writes_its_result_alone() -> None:
     x, y = b.parameter((512, 512)), b.parameter((512, 512))
     mask = b.exp(b.exp(x))
     product = b.dot(x, y)
-    graph = b.graph(b.mul(product, mask), b.sort(mask))
+    graph = b.graph(b.mul(product, mask), b.kept(mask))
     works = GraphWork(graph, free_bits(graph), H200)
     kernels = xla_fusions(works, fusible_ops(graph, H200).bits | 1 << product.id).kernels
     [gemm] = [kernel for kernel in kernels if kernel.hero is Hero.GEMM]
@@ -204,7 +204,7 @@ def test_every_op_is_computed_and_every_result_written_once(graph: Graph) -> Non
         computed |= kernel.bits
         written |= kernel.written
     assert computed == found.bits
-    outside = [op for op in graph if op.opcode in ("sort", "tuple")]
+    outside = [op for op in graph if op.opcode in ("collective-permute", "tuple")]
     for i in ids(found.bits):
         if any(graph.ops[i] in op.operands for op in outside) or graph.ops[i] is graph.root:
             assert written >> i & 1
@@ -260,9 +260,9 @@ def test_what_is_left_of_a_kernel_may_run_behind_all_of_a_pattern() -> None:
     b = Builder()
     x = b.parameter((1024, 1024))
     early = b.exp(x)
-    state = b.sort(b.tanh(early))
+    state = b.kept(b.tanh(early))
     middle = b.exp(state)
-    late = b.add(b.sort(middle), early)
+    late = b.add(b.kept(middle), early)
     graph = b.graph(b.add(late, b.unary("negate", middle)))
     found = _xla(graph)
     [kernel] = [k for k in found.kernels if k.bits >> early.id & 1 and k.bits >> late.id & 1]

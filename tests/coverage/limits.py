@@ -31,6 +31,7 @@ FAMILIES = {
     "windows": ("Reductions over windows", True),
     "dots": ("Small and batched products", False),
     "matrices": ("Small matrices", False),
+    "sorts": ("Sorts", False),
     "random": ("Random numbers", False),
     "others": ("Others, without a NumPy reference", False),
 }
@@ -38,7 +39,7 @@ FAMILIES = {
 INTERNAL = frozenset({"record", "member", "windows", "inverse-erf", "bins"})
 #: Ops that end a pattern, whatever their types: XLA, its libraries and its runtime do them.
 XLA_ALONE = """
-    convolution, fft, cholesky, sort, topk, while, conditional, call, custom-call,
+    convolution, fft, cholesky, while, conditional, call, custom-call,
     map, select-and-scatter, rng, rng-bit-generator, batch-norm-training, batch-norm-inference,
     batch-norm-grad, complex, real, imag, all-reduce, all-gather, reduce-scatter, all-to-all,
     collective-permute, collective-broadcast, partition-id, replica-id, infeed, outfeed, send, recv,

@@ -28,6 +28,7 @@ FAMILIES = (
     "windows",
     "dots",
     "matrices",
+    "sorts",
     "random",
     "others",
 )

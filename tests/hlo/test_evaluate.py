@@ -78,6 +78,8 @@ UNARY = {
     "bits": lambda x: jax.lax.bitcast_convert_type(x, jnp.uint16),
     "maximum": lambda x: jnp.maximum(x, x[::-1]),
     "sort": jnp.sort,
+    "largest": lambda x: jax.lax.top_k(x, 5)[0],
+    "places of the largest": lambda x: jax.lax.top_k(x, 9)[1],
     "cumsum": lambda x: jnp.cumsum(x[:9]),
     "argmin": jnp.argmin,
 }
@@ -127,6 +129,7 @@ def test_integer_corners(name, dtype):
 MOVES = {
     "pad": lambda x: LAX.pad(x, 7.0, ((1, -1, 2), (-2, 3, 0))),
     "gather": lambda x: x[jnp.array([[5, 0], [2, 9]]), jnp.array([1, 3])],
+    "largest": lambda x: LAX.top_k(jnp.round(x), 3)[1],
     "take": lambda x: jnp.take_along_axis(x, jnp.argsort(x, 1), 1),
     "scatter_add": lambda x: x.at[jnp.array([1, 1, 99]), jnp.array([0, 0, 0])].add(2.0),
     "dynamic": lambda x: LAX.dynamic_slice(x, (jnp.int32(4), jnp.int32(-3)), (2, 2)),

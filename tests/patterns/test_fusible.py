@@ -27,10 +27,10 @@ def _hypot(inner: Builder) -> Graph:
     return inner.graph(inner.unary("sqrt", inner.add(inner.mul(x, x), inner.mul(y, y))))
 
 
-def _sorting_reduce(b: Builder) -> Op:
+def _permuting_reduce(b: Builder) -> Op:
     inner = Builder()
     x, y = inner.parameter(), inner.parameter()
-    return _reduce(b, inner.graph(inner.add(inner.sort(x), y)), b.constant(0.0))
+    return _reduce(b, inner.graph(inner.add(inner.kept(x), y)), b.constant(0.0))
 
 
 def _window(b: Builder, size: int) -> Op:
@@ -72,7 +72,7 @@ def _replace_rows(b: Builder) -> Op:
             _replace_rows,
             "Several updates may write the same element, and it has no reduction to combine them.",
         ),
-        (lambda b: b.sort(b.parameter((8,))), "XLA keeps sort for itself."),
+        (lambda b: b.kept(b.parameter((8,))), "XLA keeps collective-permute for itself."),
         (lambda b: b.exp(b.parameter((8,), "c64")), "Kernels have no such element type."),
         (lambda b: b.exp(b.parameter((0, 8))), "An operand or the result has no elements."),
         (_large_dot, "A library kernel does a GEMM of this size better."),
@@ -80,7 +80,7 @@ def _replace_rows(b: Builder) -> Op:
             lambda b: b.concatenate([b.parameter((8,)) for _ in range(33)]),
             "XLA joins so many arrays faster.",
         ),
-        (_sorting_reduce, "Its reducer computes more than elementwise ops."),
+        (_permuting_reduce, "Its reducer computes more than elementwise ops."),
         (
             lambda b: _reduce(b, _hypot(Builder()), b.parameter()),
             "What its reduction starts from is computed.",

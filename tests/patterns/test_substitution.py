@@ -38,7 +38,7 @@ def test_ops_before_the_first_partition_op_are_a_pattern() -> None:
     x = b.parameter((64,))
     before = [b.exp(x)]
     before.append(b.tanh(before[0]))
-    sort = b.sort(before[1])
+    sort = b.kept(before[1])
     after = [b.exp(sort)]
     after.append(b.add(after[0], sort))
     graph = b.graph(after[1])
@@ -93,8 +93,8 @@ def test_steps_add_one_class_after_the_other() -> None:
 def test_orders_gather_what_the_graphs_own_order_scatters() -> None:
     b = Builder()
     x, y = b.parameter((8,)), b.parameter((8,))
-    first = b.exp(b.sort(x))
-    second = b.exp(b.sort(y))
+    first = b.exp(b.kept(x))
+    second = b.exp(b.kept(y))
     graph = b.graph(first, second)
     fusible = _fusible(graph)
     _, parts = next(partition_steps(graph, fusible))

@@ -25,7 +25,7 @@ def _chain() -> tuple[Graph, list[Op]]:
     b = Builder()
     x = b.parameter((8,))
     first = b.exp(x)
-    middle = b.sort(first)
+    middle = b.kept(first)
     last = b.add(first, middle)
     return b.graph(last), [x, first, middle, last]
 
@@ -52,7 +52,7 @@ def test_overlap() -> None:
 def test_not_convex() -> None:
     graph, (_, first, _, last) = _chain()
     verdict = check_plan(graph, [_pattern(graph, first, last)], [1.0])
-    assert str(verdict) == "A pattern is not convex. (pattern 0, through sort.2)"
+    assert str(verdict) == "A pattern is not convex. (pattern 0, through collective-permute.2)"
 
 
 def test_cycle_between_convex_patterns() -> None:
@@ -88,7 +88,10 @@ def test_scores(score: float) -> None:
 def test_members() -> None:
     graph, (x, _, middle, _) = _chain()
     assert check_plan(graph, [_pattern(graph, x)], [1.0]).reason == "A parameter can be no member."
-    assert check_plan(graph, [_pattern(graph, middle)], [1.0]).reason == "A sort can be no member."
+    assert (
+        check_plan(graph, [_pattern(graph, middle)], [1.0]).reason
+        == "A collective-permute can be no member."
+    )
     assert check_plan(graph, [Pattern(graph, 0, "")], [1.0]).reason == "A pattern has no ops."
 
 

@@ -1,0 +1,276 @@
+"""Sorts of short rows, and the largest elements of them, by comparators of two elements.
+
+    sort(x[..., 3])    ->    c = bits of x[i], and i;    low, high = min(c0, c1), max(c0, c1); ...
+
+An element of a row becomes an unsigned integer. Its upper bits are ordered as the keys are, and its
+lower ones are the element's number, which keeps equal keys in their order and says which elements
+of other operands belong to them. A network of comparators (K. E. Batcher, Sorting networks and
+their applications, 1968) sorts these integers. One thread has a row in registers, as it has a small
+matrix (`small_matrices.py`).
+
+Where nothing but keys is sorted, equal ones need no numbers: by default -0 comes before 0, which
+JAX leaves in their order, and takes half as many bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from fusionstitch.codegen.annotations import annotated
+from fusionstitch.codegen.rewrite.chain import Chain
+from fusionstitch.hlo.graph import FLOATS, Op
+from fusionstitch.hlo.orders import Order, is_canonical, order_of
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
+
+#: Elements of a row, at most; and of one whose elements move with their keys, instead of being read
+#: where these say.
+MOST_ELEMENTS, MOST_MOVED = 32, 32
+#: Bits of keys, by type.
+BITS = {
+    **dict.fromkeys(("pred", "s8", "u8"), 8),
+    **dict.fromkeys(("s16", "u16", "f16", "bf16"), 16),
+    **dict.fromkeys(("s32", "u32", "f32"), 32),
+}
+_UNSIGNED = frozenset({"pred", "u8", "u16", "u32"})
+
+
+def is_short(op: Op) -> Verdict:
+    """Whether kernels sort the rows of a `sort`, or find what a `topk` does."""
+    x, order = op.operands[0], _order(op)
+    if (elements := x.dims[op.attrs["dimension"]]) > MOST_ELEMENTS:
+        return forbid("XLA sorts such long rows.", elements=elements, limit=MOST_ELEMENTS)
+    if order is None:
+        return forbid("Kernels sort by one key, in an order that says where NaN belongs.")
+    if order.key.dtype not in BITS:
+        return forbid("Kernels do not sort by keys of this type.", dtype=order.key.dtype)
+    return allow()
+
+
+def expand_sort(op: Op, strict: bool) -> list[Op] | None:
+    """The ops of the only operand of a sort, sorted; None for a sort of several, or of long rows.
+    `strict`: zeros stay in their order, whatever their signs."""
+    if op.shape.is_tuple or not is_short(op):
+        return None
+    row = _Row(op, op, numbered=strict)
+    row.result(0)
+    return row.chain.done()
+
+
+def expand_sorted_part(op: Op) -> list[Op] | None:
+    """The ops of one result of a sort of short rows; None for every other op."""
+    source, number = op.operands[0], op.attrs["index"]
+    if source.opcode not in ("sort", "topk") or not is_short(source):
+        return None
+    row = _Row(op, source)
+    if source.opcode == "sort":
+        row.result(number)
+    else:
+        found = row.numbers(op.dtype) if number else row.keys()
+        row.chain.part(found, row.dim, 0, source.attrs["k"])
+    return row.chain.done()
+
+
+def _order(op: Op) -> Order | None:
+    if op.opcode == "sort":
+        return order_of(op)
+    x = op.operands[0]
+    return Order(0, x, x, op.attrs["largest"])
+
+
+def comparators(n: int) -> Iterator[tuple[int, int]]:
+    """What sorts `n` elements: after each pair, the smaller of the two elements comes first."""
+    p = 1
+    while p < n:
+        k = p
+        while k:
+            for start in range(k % p, n - k, 2 * k):
+                for i in range(start, min(start + k, n - k)):
+                    if i // (2 * p) == (i + k) // (2 * p):
+                        yield i, i + k
+            k //= 2
+        p *= 2
+
+
+class _Row:
+    """The rows of a sort as integers, and the ops of its results."""
+
+    def __init__(self, op: Op, source: Op, numbered: bool = True):
+        order = _order(source)
+        assert order is not None  # is_short
+        self.chain, self.order = Chain(op), order
+        self.dim, self.inputs = source.attrs["dimension"], source.operands
+        self.x = source.operands[order.operand]
+        self.bits = BITS[order.key.dtype]
+        self.top = 1 << self.bits - 1
+        #: whether the key is the element but for NaN and the sign of 0
+        self.canonical = order.key is not order.element and is_canonical(order)
+        self.numbered = numbered or not (self.canonical or order.key is order.element)
+        #: the bits of an integer below those of the key; the lowest says that 0 is -0
+        self.below = max(16, self.bits) if self.numbered else 0
+        self.signed = self.canonical and self.numbered
+
+    def result(self, number: int) -> Op:
+        """An operand, sorted."""
+        x, order = self.inputs[number], self.order
+        if number == order.operand and (self.canonical or order.key is order.element):
+            return self.keys()
+        if self._is_number(x):
+            return self.numbers(x.dtype)
+        in_memory = x.opcode == "parameter" and x.dims[self.dim] > MOST_MOVED
+        return self._picked(x) if in_memory else self._moved(x)
+
+    def keys(self) -> Op:
+        """The operand that has the keys, sorted."""
+        return self._from_bits(self._joined(self._sorted()))
+
+    def numbers(self, dtype: str) -> Op:
+        """The numbers of the elements, sorted."""
+        return self._number(self._joined(self._sorted()), dtype)
+
+    def _number(self, found: Op, dtype: str) -> Op:
+        """The numbers in integers."""
+        chain = self.chain
+        number = chain.like(found, "and", found, chain.splat((1 << self.below) - 1, found))
+        if self.signed:
+            number = chain.like(found, "shift-right-logical", number, chain.splat(1, found))
+        return chain.make("convert", dtype, found.dims, number)
+
+    def _is_number(self, x: Op) -> bool:
+        """Whether each element of `x` is its number in its row."""
+        dim = self.dim
+        while x.opcode == "broadcast" and dim in x.attrs["dimensions"]:
+            x, dim = x.operands[0], x.attrs["dimensions"].index(dim)
+        return x.opcode == "iota" and x.attrs["dimension"] == dim
+
+    def _picked(self, x: Op) -> Op:
+        """`x` with its elements read where their numbers say."""
+        others = tuple(d for d in range(x.shape.rank) if d != self.dim)
+        attrs = {
+            "offset_dims": (),
+            "collapsed_slice_dims": (self.dim,),
+            "start_index_map": (self.dim,),
+            "index_vector_dim": x.shape.rank,
+            "operand_batching_dims": others,
+            "start_indices_batching_dims": others,
+            "slice_sizes": (1,) * x.shape.rank,
+        }
+        numbers = [self._number(one, "s32") for one in self._sorted()]
+        picked = [self.chain.make("gather", x.dtype, at.dims, x, at, **attrs) for at in numbers]
+        return self._joined(picked)
+
+    def _moved(self, x: Op) -> Op:
+        """`x` with its elements where those are that have their numbers."""
+        chain, keys, values = self.chain, self._elements(self._integers()), self._elements(x)
+        for i, j in comparators(len(keys)):
+            a, b, u, v = keys[i], keys[j], values[i], values[j]
+            swaps = chain.compare(b, "LT", a)
+            keys[i], keys[j] = chain.like(a, "minimum", a, b), chain.like(a, "maximum", a, b)
+            values[i] = chain.like(u, "select", swaps, v, u)
+            values[j] = chain.like(u, "select", swaps, u, v)
+        return self._joined(values)
+
+    def _sorted(self) -> list[Op]:
+        chain, found = self.chain, self._elements(self._integers())
+        for i, j in comparators(len(found)):
+            a, b = found[i], found[j]
+            found[i], found[j] = chain.like(a, "minimum", a, b), chain.like(a, "maximum", a, b)
+        return found
+
+    def _elements(self, x: Op) -> list[Op]:
+        return [self.chain.part(x, self.dim, i, i + 1) for i in range(x.dims[self.dim])]
+
+    def _joined(self, elements: Sequence[Op]) -> Op:
+        if len(elements) == 1:
+            return self.chain.part(elements[0], self.dim, 0, 1)
+        first = elements[0]
+        dims = tuple(len(elements) if d == self.dim else n for d, n in enumerate(first.dims))
+        self.chain.make("concatenate", first.dtype, dims, *elements, dimension=self.dim)
+        self.chain.ops[-1] = annotated(self.chain.ops[-1], item=True)
+        return self.chain.ops[-1]
+
+    def _integers(self) -> Op:
+        """The elements as integers."""
+        chain, dims = self.chain, self.x.dims
+        high = self._to_bits(self._key())
+        if not self.numbered:
+            return high
+        low = chain.make("iota", "u32", dims, dimension=self.dim)
+        if self.signed:
+            low = chain.like(low, "shift-left", low, chain.splat(1, low))
+            raw = self._unsigned(self.x)
+            negative = chain.compare(raw, "EQ", chain.splat(self.top, raw))
+            low = chain.like(low, "or", low, chain.make("convert", "u32", dims, negative))
+        if self.bits == 32:
+            low, high = (chain.make("convert", "u64", dims, one) for one in (low, high))
+        high = chain.like(high, "shift-left", high, chain.splat(self.below, high))
+        return chain.like(high, "or", high, low)
+
+    def _key(self) -> Op:
+        """The keys of all elements: the ops of the comparator on arrays."""
+        chain, x, known = self.chain, self.x, {self.order.element: self.x}
+        if self.canonical and not self.numbered:
+            unequal = chain.compare(x, "NE", x)
+            return chain.like(x, "select", unequal, chain.splat(math.nan, x), x)
+
+        def of(op: Op) -> Op:
+            if op not in known:
+                if op.opcode == "constant":
+                    value = chain.scalar(op.attrs["value"], op.dtype)
+                    known[op] = chain.make("broadcast", op.dtype, self.x.dims, value, dimensions=())
+                else:
+                    operands = [of(one) for one in op.operands]
+                    known[op] = chain.make(op.opcode, op.dtype, self.x.dims, *operands, **op.attrs)
+            return known[op]
+
+        return of(self.order.key)
+
+    def _unsigned(self, x: Op) -> Op:
+        """The bits of `x` as integers of 32."""
+        chain, own = self.chain, f"u{self.bits}"
+        if x.dtype not in _UNSIGNED:
+            x = chain.make("bitcast-convert", own, x.dims, x)
+        return x if x.dtype == "u32" else chain.make("convert", "u32", x.dims, x)
+
+    def _flipped(self, bits: Op, which: int) -> Op:
+        """Integers with these of their bits the other way round."""
+        return self.chain.like(bits, "xor", bits, self.chain.splat(which, bits))
+
+    def _to_bits(self, key: Op) -> Op:
+        """Integers of as many bits as keys have, in the order of the sort."""
+        chain, bits, top, all_ = self.chain, self._unsigned(key), self.top, 2 * self.top - 1
+        if key.dtype in FLOATS:
+            limit = chain.splat(top, bits)
+            negative, positive = (
+                chain.compare(bits, "GE", limit),
+                chain.like(bits, "or", bits, limit),
+            )
+            bits = chain.like(bits, "select", negative, self._flipped(bits, all_), positive)
+        elif key.dtype not in _UNSIGNED:
+            bits = self._flipped(bits, top)
+        return self._flipped(bits, all_) if self.order.descending else bits
+
+    def _from_bits(self, found: Op) -> Op:
+        """The elements that were made integers."""
+        chain, dtype, bits, top, all_ = self.chain, self.x.dtype, found, self.top, 2 * self.top - 1
+        if self.below:
+            bits = chain.like(found, "shift-right-logical", found, chain.splat(self.below, found))
+        if bits.dtype != "u32":
+            bits = chain.make("convert", "u32", bits.dims, bits)
+        if self.order.descending:
+            bits = self._flipped(bits, all_)
+        if dtype in FLOATS:
+            positive = chain.compare(bits, "GE", chain.splat(top, bits))
+            either = self._flipped(bits, top), self._flipped(bits, all_)
+            bits = chain.like(bits, "select", positive, *either)
+        elif dtype not in _UNSIGNED:
+            bits = self._flipped(bits, top)
+        if self.signed:
+            sign = chain.make("convert", "u32", found.dims, found)
+            sign = chain.like(sign, "shift-left", sign, chain.splat(self.bits - 1, sign))
+            sign = chain.like(sign, "and", sign, chain.splat(top, sign))
+            bits = chain.like(bits, "or", bits, sign)
+        own = f"u{self.bits}" if dtype != "pred" else "pred"
+        if own != "u32":
+            bits = chain.make("convert", own, bits.dims, bits)
+        return bits if own == dtype else chain.make("bitcast-convert", dtype, bits.dims, bits)

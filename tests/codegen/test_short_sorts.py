@@ -1,0 +1,333 @@
+"""Sorts of short rows and their largest elements in kernels, against jax.jit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+import fusionstitch as fs
+from fusionstitch.codegen.generate import generate
+from fusionstitch.codegen.rewrite.short_sorts import BITS, MOST_ELEMENTS, comparators
+from fusionstitch.codegen.settings import CodegenOptions
+from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.evaluate import evaluate
+from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.text import text_to_proto
+from fusionstitch.patterns.fusible import fusible
+from tests.codegen.regions import ORDERS, Built, Case, build, lowered, whole, whole_of
+
+H200 = device("h200")
+CHECKED = CodegenOptions(check=True)
+STRICT = CodegenOptions(check=True, numerics="strict")
+FLOATS = ("float32", "float16", ml_dtypes.bfloat16)
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
+
+
+def special(*dims: int, dtype: Any = np.float32) -> np.ndarray:
+    """Numbers with ties, zeros of both signs, infinities and NaN of both signs."""
+    draw = np.random.default_rng(dims)
+    known = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1e-30, -3.5])
+    x = np.round(2 * draw.standard_normal(dims)) / 2
+    return np.where(draw.random(dims) < 0.5, draw.choice(known, dims), x).astype(dtype)
+
+
+def integers(*dims: int, dtype: Any = np.int32) -> np.ndarray:
+    """The least, the largest, and ties."""
+    draw, ends = np.random.default_rng(dims), np.iinfo(dtype)
+    return draw.choice(np.array([ends.min, ends.max, 0, 1, 2, 100], dtype), dims)
+
+
+def name_of(dtype: Any) -> str:
+    return np.dtype(dtype).name
+
+
+def by_key(*arrays: Any) -> Any:
+    return lax.sort(arrays, dimension=1, num_keys=1)
+
+
+def median(x: Any) -> Any:
+    return jnp.median(x, 1)
+
+
+def gates(x: Any) -> Any:
+    """The best experts of each token, their shares, and how often each is taken."""
+    p = jax.nn.softmax(x)
+    best, which = lax.top_k(p, 2)
+    return best / best.sum(-1, keepdims=True), which, jax.nn.one_hot(which, x.shape[-1]).mean(0)
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    **{
+        f"sort {name_of(t)} {n}": (lambda x: jnp.sort(x, 1), (special(9, n, dtype=t),))
+        for t, n in itertools.product(FLOATS, (1, 2, 5, 12))
+    },
+    **{
+        f"argsort {name_of(t)} {n}": (lambda x: jnp.argsort(x, 1), (special(9, n, dtype=t),))
+        for t, n in itertools.product(FLOATS, (2, 7))
+    },
+    **{
+        f"descending {name_of(t)}": (
+            lambda x: (jnp.argsort(x, 1, descending=True), jnp.sort(x, 1, descending=True)),
+            (special(8, 6, dtype=t),),
+        )
+        for t in FLOATS
+    },
+    **{
+        f"top {name_of(t)}": (lambda x: lax.top_k(x, 3), (special(8, 10, dtype=t),)) for t in FLOATS
+    },
+    **{
+        f"{name_of(t)}": (
+            lambda x: (jnp.sort(x, 0), jnp.argsort(x, 1), lax.top_k(x, 2)),
+            (integers(5, 6, 4, dtype=t),),
+        )
+        for t in INTEGERS
+    },
+    "booleans": (
+        lambda x: (jnp.sort(x, 1), jnp.argsort(x, 1)),
+        (integers(8, 5, dtype=np.int32) > 0,),
+    ),
+    "with others": (by_key, (special(9, 7), integers(9, 7), special(9, 7, dtype=np.float16))),
+    "with a sum of others": (lambda x, y: by_key(x, y * 2 + x), (special(9, 5), special(9, 5))),
+    "by what is computed": (
+        lambda x, y: by_key(jnp.abs(x), y),
+        (integers(9, 6), special(9, 6)),
+    ),
+    "the longest": (lambda x: jnp.argsort(x, 1), (special(6, MOST_ELEMENTS),)),
+    "median": (median, (np.random.default_rng(0).standard_normal((9, 9)).astype(np.float32),)),
+}
+
+
+@pytest.fixture(scope="module")
+def built(host_compiler: str) -> tuple[dict[str, Case], Built]:
+    cases = {
+        name: Case(whole_of(fun, *args), args, options=CHECKED)
+        for name, (fun, args) in PROGRAMS.items()
+    }
+    return cases, build(cases.values())
+
+
+def alike(got: np.ndarray, expected: Any) -> bool:
+    expected = np.asarray(expected)
+    if got.dtype == ml_dtypes.bfloat16:
+        got, expected = got.astype(np.float32), expected.astype(np.float32)
+    return np.array_equal(got, expected, equal_nan=got.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_have_the_values_of_jax(name: str, built: tuple[dict[str, Case], Built]) -> None:
+    cases, kernels = built
+    fun, args = PROGRAMS[name]
+    assert any(op.opcode in ("sort", "topk") for op in cases[name].graph)
+    expected = jax.tree.leaves(jax.jit(fun)(*args))
+    for order, seed in ORDERS:
+        got = kernels.run(cases[name], order, seed)
+        assert all(map(alike, got, expected)), order
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("strict", [False, True])
+def test_zeros_keep_their_signs_and_under_strict_numerics_their_order(
+    dtype: Any, strict: bool, host_compiler: str
+) -> None:
+    x = np.array([[0.0, -0.0, -1.0, 0.0], [-0.0, -0.0, 0.0, 2.0]], dtype)
+    case = Case(whole_of(lambda x: jnp.sort(x, 1), x), [x], options=STRICT if strict else CHECKED)
+    [got] = build([case]).run(case)
+    signs = np.signbit(got.astype(np.float32)).tolist()
+    in_order = [[True, False, True, False], [True, True, False, False]]
+    assert signs == (in_order if strict else [[True, True, False, False]] * 2)
+
+
+def test_a_row_is_one_threads() -> None:
+    shape = jax.ShapeDtypeStruct((4096, 12), jnp.float32)
+    for fun in (lambda x: jnp.argsort(x, 1), lambda x: lax.top_k(x, 2), median):
+        source = generate(whole_of(fun, shape), H200).source
+        assert "__syncthreads" not in source
+        assert "_scratch" not in source
+
+
+def test_of_the_largest_nothing_else_is_sorted() -> None:
+    """What no result needs is not computed."""
+    shape = jax.ShapeDtypeStruct((4096, 16), jnp.float32)
+
+    def compared(k: int) -> int:
+        source = generate(whole_of(lambda x: lax.top_k(x, k), shape), H200).source
+        return source.count("fs_min(") + source.count("fs_max(")
+
+    assert compared(1) == 15
+    assert compared(1) < compared(2) < compared(8) < compared(16) == 2 * 63
+
+
+def test_keys_alone_take_half_as_many_bits() -> None:
+    shape = jax.ShapeDtypeStruct((4096, 8), jnp.float32)
+    source = generate(whole_of(lambda x: jnp.sort(x, 1), shape), H200).source
+    assert "uint64_t" not in source
+    source = generate(whole_of(lambda x: jnp.sort(x, 1), shape), H200, STRICT).source
+    assert "uint64_t" in source
+
+
+# ---- the network ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", range(1, 13))
+def test_the_network_sorts(n: int) -> None:
+    """A network sorts everything if it sorts all sequences of zeros and ones."""
+    for bits in itertools.product((0, 1), repeat=n):
+        found = list(bits)
+        for i, j in comparators(n):
+            assert i < j
+            found[i], found[j] = min(found[i], found[j]), max(found[i], found[j])
+        assert found == sorted(bits)
+
+
+@given(st.lists(st.integers(), min_size=13, max_size=MOST_ELEMENTS))
+@settings(max_examples=200, deadline=None)
+def test_longer_networks_sort(values: list[int]) -> None:
+    found = list(values)
+    for i, j in comparators(len(values)):
+        found[i], found[j] = min(found[i], found[j]), max(found[i], found[j])
+    assert found == sorted(values)
+
+
+def test_networks_have_as_many_comparators_as_batchers() -> None:
+    assert [sum(1 for _ in comparators(1 << n)) for n in range(6)] == [0, 1, 5, 19, 63, 191]
+
+
+# ---- what is left to XLA -------------------------------------------------------------------------
+
+
+def sort_of(graph: Graph) -> Op:
+    return next(op for op in graph if op.opcode in ("sort", "topk"))
+
+
+def refusal(fun: Callable[..., Any], *args: Any) -> str:
+    verdict = fusible(sort_of(lowered(fun, *args)), H200)
+    assert not verdict
+    return verdict.reason
+
+
+def test_long_rows_are_left_to_xla() -> None:
+    for fun in (lambda x: jnp.sort(x, 1), lambda x: lax.top_k(x, 2)):
+        assert fusible(sort_of(lowered(fun, special(4, MOST_ELEMENTS))), H200)
+        assert "long rows" in refusal(fun, special(4, MOST_ELEMENTS + 1))
+    # along the other dim, rows are short
+    assert fusible(sort_of(lowered(lambda x: jnp.sort(x, 0), special(4, 99))), H200)
+
+
+def test_keys_of_other_types_are_left_to_xla() -> None:
+    assert "float64" not in BITS
+    with jax.enable_x64(True):
+        for dtype in (np.float64, np.int64):
+            wide = np.ones((4, 5), dtype)
+            assert "of this type" in refusal(lambda x: jnp.sort(x, 1), wide)
+
+
+def test_sorts_by_several_keys_are_left_to_xla() -> None:
+    x = special(4, 5)
+    assert "one key" in refusal(lambda x: lax.sort((x, -x), num_keys=2, dimension=1), x)
+    assert "one key" in refusal(lambda x: jnp.lexsort((x, -x), axis=1), x)
+
+
+COMPARATOR = """HloModule m
+
+less {{
+  a = {type}[] parameter(0)
+  b = {type}[] parameter(1)
+  c = {type}[] parameter(2)
+  d = {type}[] parameter(3)
+  ROOT r = pred[] {root}
+}}
+
+ENTRY e {{
+  x = {type}[7,5] parameter(0)
+  y = {type}[7,5] parameter(1)
+  ROOT s = ({type}[7,5], {type}[7,5]) sort(x, y), dimensions={{1}}, to_apply=less
+}}
+"""
+
+
+def of_comparator(root: str, dtype: str = "s32") -> Graph:
+    return from_proto(text_to_proto(COMPARATOR.format(type=dtype, root=root))).entry
+
+
+@pytest.mark.parametrize(
+    ("root", "dtype"),
+    [
+        ("compare(a, c), direction=LT", "s32"),  # of two operands
+        ("compare(a, a), direction=LT", "s32"),
+        ("compare(a, b), direction=LE", "s32"),  # no order
+        ("compare(a, b), direction=LT", "f32"),  # where is NaN?
+        ("or(a, b)", "pred"),
+    ],
+)
+def test_what_orders_nothing_is_left_to_xla(root: str, dtype: str) -> None:
+    verdict = fusible(sort_of(of_comparator(root, dtype)), H200)
+    assert not verdict
+    assert "one key" in verdict.reason
+
+
+def with_parts(root: str, dtype: str) -> str:
+    """The program with both results of its sort."""
+    text = COMPARATOR.format(type=dtype, root=root).replace("ROOT s =", "s =").rstrip("}\n")
+    parts = "".join(
+        f"  {name} = {dtype}[7,5] get-tuple-element(s), index={number}\n"
+        for number, name in enumerate("gh")
+    )
+    return f"{text}\n{parts}  ROOT t = ({dtype}[7,5], {dtype}[7,5]) tuple(g, h)\n}}\n"
+
+
+@pytest.mark.parametrize(
+    ("root", "dtype"),
+    [
+        ("compare(a, b), direction=GT", "s32"),
+        ("compare(b, a), direction=LT", "s32"),
+        ("compare(d, c), direction=GT", "s32"),  # the second operand has the keys
+        ("compare(a, b), direction=LT, type=TOTALORDER", "f32"),
+    ],
+)
+def test_other_comparators_sort_as_well(root: str, dtype: str, host_compiler: str) -> None:
+    args = [special(7, 5), special(7, 5)[::-1].copy()]
+    if dtype == "s32":
+        args = [integers(7, 5), integers(7, 5)[::-1].copy()]
+    graph = from_proto(text_to_proto(with_parts(root, dtype))).entry
+    case = Case(whole(graph), args, options=CHECKED)
+    for got, expected in zip(build([case]).run(case), evaluate(graph, args), strict=True):
+        assert alike(got, expected)
+
+
+# ---- for users -----------------------------------------------------------------------------------
+
+
+def test_users_get_one_kernel(host_compiler: str) -> None:
+    x = np.random.default_rng(1).standard_normal((640, 8)).astype(np.float32)
+    options = fs.Options(backend="emulate", scorer="paper", fallback="error")
+    compiled = fs.jit(gates, options=options).lower(x).compile()
+    assert len(compiled.kernels) == 1
+    for got, expected in zip(compiled(x), jax.jit(gates)(x), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_loops_may_sort(host_compiler: str) -> None:
+    """Rows that a loop sorts are rows of the loop."""
+
+    def sorted_steps(x: Any) -> Any:
+        def step(_: Any, x: Any) -> Any:
+            return jnp.sort(x * 1.5 - x[:, ::-1], 1)
+
+        return lax.fori_loop(0, 5, step, x)
+
+    x = np.random.default_rng(2).standard_normal((300, 6)).astype(np.float32)
+    options = fs.Options(backend="emulate", scorer="paper", fallback="error")
+    compiled = fs.jit(sorted_steps, options=options).lower(x).compile()
+    assert len(compiled.kernels) == 1
+    np.testing.assert_allclose(compiled(x), jax.jit(sorted_steps)(x), rtol=1e-5, atol=1e-4)
