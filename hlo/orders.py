@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusionstitch.hlo.graph import FLOATS, Graph, Op
+from fusionstitch.hlo.graph import FLOATS, Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Ops of a comparator that are looked at.
@@ -36,8 +36,8 @@ def order_of(sort: Op) -> Order | None:
     if root.opcode != "compare" or len(body) > MOST_OPS:
         return None
     left, right = root.operands
-    first, second = _parameter(body, left), _parameter(body, right)
-    if first is None or second is None or not _alike(left, right, first, second):
+    first, second = _parameter(left), _parameter(right)
+    if first is None or second is None or not _alike((left, right), (first, second)):
         return None
     numbers = first.attrs["index"], second.attrs["index"]
     if {number % 2 for number in numbers} != {0, 1} or numbers[0] // 2 != numbers[1] // 2:
@@ -76,7 +76,7 @@ def _compares_zero(condition: Op, x: Op) -> bool:
     )
 
 
-def _parameter(body: Graph, value: Op) -> Op | None:
+def _parameter(value: Op) -> Op | None:
     """The only parameter of a comparator that a value is made of."""
     found, stack, seen = set[Op](), [value], set[Op]()
     while stack:
@@ -92,15 +92,23 @@ def _parameter(body: Graph, value: Op) -> Op | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _alike(x: Op, y: Op, of_x: Op, of_y: Op) -> bool:
-    """Whether `x` is of one parameter what `y` is of the other."""
-    if x is of_x or y is of_y:
-        return x is of_x and y is of_y
-    if x.opcode != y.opcode or x.shape != y.shape or len(x.operands) != len(y.operands):
-        return False
-    if x.opcode == "constant":
-        same = x.attrs["value"].tobytes() == y.attrs["value"].tobytes()
-    else:
-        same = x.attrs == y.attrs
-    pairs = zip(x.operands, y.operands, strict=True)
-    return same and all(_alike(a, b, of_x, of_y) for a, b in pairs)
+def _alike(values: tuple[Op, Op], parameters: tuple[Op, Op]) -> bool:
+    """Whether one value is of the first parameter what the other is of the second."""
+    stack, seen = [values], {parameters}
+    while stack:
+        pair = stack.pop()
+        if pair in seen:
+            continue
+        seen.add(pair)
+        x, y = pair
+        if x in parameters or y in parameters:
+            return False
+        if x.opcode != y.opcode or x.shape != y.shape or len(x.operands) != len(y.operands):
+            return False
+        if x.opcode == "constant":
+            if x.attrs["value"].tobytes() != y.attrs["value"].tobytes():
+                return False
+        elif x.attrs != y.attrs:
+            return False
+        stack += zip(x.operands, y.operands, strict=True)
+    return True

@@ -74,7 +74,7 @@ class Kind(enum.Enum):
     FACTOR = "factor"  # factorises matrices, or solves by factors: a library's, if not small
     SORT = "sort"  # sorts rows, or finds the largest elements of them: XLA's, if not short
     STRUCTURE = "structure"  # parameter, large constant, tuple: no work of their own
-    PARTITION = "partition"  # left to XLA: sort, convolution, collectives, loops, custom calls
+    PARTITION = "partition"  # left to XLA: convolution, collectives, loops, custom calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,9 +101,9 @@ def _flat_vectors(sweeps: Sweeps, row: Index) -> None:
     """Rows of one element each: a thread takes as many neighbours as a vector has."""
     access, width, element = sweeps.access, sweeps.width, sweeps.element
     unit = access.position(row, width)
-    split = access.plan.rows == access.group.points  # each row is a grid point
+    points = access.plan.has_points(access.group)
     with access.vector_loop(element):
-        access.bind_rows(row * width + element, unit * width + element if split else unit)
+        access.bind_rows(row * width + element, unit * width + element if points else unit)
         _load_vectors(access)
         for level in range(sweeps.nest.levels):
             sweeps.step(sweeps.nest.at(level), {})

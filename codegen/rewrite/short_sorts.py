@@ -18,14 +18,14 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fusionstitch.codegen.annotations import annotated
+from fusionstitch.codegen.rewrite.bodies import counts
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.hlo.graph import FLOATS, Op
 from fusionstitch.hlo.orders import Order, is_canonical, order_of
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
-#: Elements of a row, at most; and of one whose elements move with their keys, instead of being read
-#: where these say.
-MOST_ELEMENTS, MOST_MOVED = 32, 32
+#: Elements of a row, at most.
+MOST_ELEMENTS = 32
 #: Bits of keys, by type.
 BITS = {
     **dict.fromkeys(("pred", "s8", "u8"), 8),
@@ -115,67 +115,33 @@ class _Row:
         x, order = self.inputs[number], self.order
         if number == order.operand and (self.canonical or order.key is order.element):
             return self.keys()
-        if self._is_number(x):
-            return self.numbers(x.dtype)
-        in_memory = x.opcode == "parameter" and x.dims[self.dim] > MOST_MOVED
-        return self._picked(x) if in_memory else self._moved(x)
+        return self.numbers(x.dtype) if counts(x, (self.dim,)) else self._sorted(x)
 
     def keys(self) -> Op:
         """The operand that has the keys, sorted."""
-        return self._from_bits(self._joined(self._sorted()))
+        return self._from_bits(self._sorted())
 
     def numbers(self, dtype: str) -> Op:
         """The numbers of the elements, sorted."""
-        return self._number(self._joined(self._sorted()), dtype)
-
-    def _number(self, found: Op, dtype: str) -> Op:
-        """The numbers in integers."""
-        chain = self.chain
+        chain, found = self.chain, self._sorted()
         number = chain.like(found, "and", found, chain.splat((1 << self.below) - 1, found))
         if self.signed:
             number = chain.like(found, "shift-right-logical", number, chain.splat(1, found))
         return chain.make("convert", dtype, found.dims, number)
 
-    def _is_number(self, x: Op) -> bool:
-        """Whether each element of `x` is its number in its row."""
-        dim = self.dim
-        while x.opcode == "broadcast" and dim in x.attrs["dimensions"]:
-            x, dim = x.operands[0], x.attrs["dimensions"].index(dim)
-        return x.opcode == "iota" and x.attrs["dimension"] == dim
-
-    def _picked(self, x: Op) -> Op:
-        """`x` with its elements read where their numbers say."""
-        others = tuple(d for d in range(x.shape.rank) if d != self.dim)
-        attrs = {
-            "offset_dims": (),
-            "collapsed_slice_dims": (self.dim,),
-            "start_index_map": (self.dim,),
-            "index_vector_dim": x.shape.rank,
-            "operand_batching_dims": others,
-            "start_indices_batching_dims": others,
-            "slice_sizes": (1,) * x.shape.rank,
-        }
-        numbers = [self._number(one, "s32") for one in self._sorted()]
-        picked = [self.chain.make("gather", x.dtype, at.dims, x, at, **attrs) for at in numbers]
-        return self._joined(picked)
-
-    def _moved(self, x: Op) -> Op:
-        """`x` with its elements where those are that have their numbers."""
-        chain, keys, values = self.chain, self._elements(self._integers()), self._elements(x)
+    def _sorted(self, x: Op | None = None) -> Op:
+        """The integers, sorted; or `x`, with its elements where those are that have their
+        numbers."""
+        chain, keys = self.chain, self._elements(self._integers())
+        moved = keys if x is None else self._elements(x)
         for i, j in comparators(len(keys)):
-            a, b, u, v = keys[i], keys[j], values[i], values[j]
-            swaps = chain.compare(b, "LT", a)
+            a, b = keys[i], keys[j]
+            if x is not None:
+                u, v, swaps = moved[i], moved[j], chain.compare(b, "LT", a)
+                moved[i] = chain.like(u, "select", swaps, v, u)
+                moved[j] = chain.like(u, "select", swaps, u, v)
             keys[i], keys[j] = chain.like(a, "minimum", a, b), chain.like(a, "maximum", a, b)
-            values[i] = chain.like(u, "select", swaps, v, u)
-            values[j] = chain.like(u, "select", swaps, u, v)
-        return self._joined(values)
-
-    def _sorted(self) -> list[Op]:
-        chain, found = self.chain, self._elements(self._integers())
-        for i, j in comparators(len(found)):
-            a, b = found[i], found[j]
-            found[i], found[j] = chain.like(a, "minimum", a, b), chain.like(a, "maximum", a, b)
-        return found
+        return self._joined(moved)
 
     def _elements(self, x: Op) -> list[Op]:
         return [self.chain.part(x, self.dim, i, i + 1) for i in range(x.dims[self.dim])]

@@ -77,6 +77,10 @@ class NestPlan:
         """Whether a row is one element, and each is a thread's own."""
         return self.inner == 1 and self.teams.threads == 1
 
+    def has_points(self, group: GroupPlan) -> bool:
+        """Whether each of its rows is a grid point of the tile."""
+        return self.rows == group.points
+
     def joins_in_teams(self, block: int) -> bool:
         """Whether parts of a block of so many threads join what their warps have, each by itself,
         at barriers of their own."""

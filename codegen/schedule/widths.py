@@ -49,7 +49,7 @@ def _moves_with(stage: Stage, index: Indices) -> bool:
 
 def _divides(width: int, group: GroupPlan, nest: NestPlan, block: int) -> bool:
     """Whether rows, or flat tiles, are whole vectors, and threads mostly busy with them."""
-    if nest.flat and nest.rows == group.points:
+    if nest.flat and nest.has_points(group):
         return group.points % width == 0 and group.grid_points % width == 0
     if nest.flat:  # the elements of one grid point
         own = group.points == 1 and not group.group.in_tiles and nest.rows % width == 0
@@ -66,7 +66,7 @@ def _are_vectors(
     tile, element = variable(TILE, group.tiles), Index(((lane, 1),))
     if nest.flat:
         row = variable(ROW, nest.rows // width) * width + element
-        digits.bind_rows(row, tile * group.points + row if nest.rows == group.points else tile)
+        digits.bind_rows(row, tile * group.points + row if nest.has_points(group) else tile)
     else:
         row = variable(ROW, nest.rows)
         digits.bind_rows(row, tile * group.points + digits.point_of(row))

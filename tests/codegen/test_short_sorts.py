@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.importer import from_proto
+from fusionstitch.hlo.orders import order_of
 from fusionstitch.hlo.text import text_to_proto
 from fusionstitch.patterns.fusible import fusible
 from tests.codegen.regions import ORDERS, Built, Case, build, lowered, whole, whole_of
@@ -274,6 +276,23 @@ def test_what_orders_nothing_is_left_to_xla(root: str, dtype: str) -> None:
     verdict = fusible(sort_of(of_comparator(root, dtype)), H200)
     assert not verdict
     assert "one key" in verdict.reason
+
+
+def test_of_what_a_comparator_computes_each_op_is_looked_at_once() -> None:
+    """Keys that double what was before would take two to the power of their length otherwise."""
+    doubled = "".join(
+        f"  {side}{n + 1} = s32[] add({side}{n}, {side}{n})\n" for side in "xy" for n in range(30)
+    )
+    ends = "  x0 = s32[] add(a, a)\n  y0 = s32[] add(b, b)\n"
+    text = COMPARATOR.format(type="s32", root="compare(x30, y30), direction=LT")
+    text = text.replace("  ROOT r =", f"{ends}{doubled}  ROOT r =")
+    found = order_of(sort_of(from_proto(text_to_proto(text)).entry))
+    assert found is None  # longer than comparators are
+    short = text.replace("x30, y30", "x28, y28")
+    short = re.sub(r"  [xy](29|30) = .*\n", "", short)
+    found = order_of(sort_of(from_proto(text_to_proto(short)).entry))
+    assert found is not None
+    assert (found.operand, found.descending) == (0, False)
 
 
 def with_parts(root: str, dtype: str) -> str:
