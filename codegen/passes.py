@@ -16,7 +16,7 @@ from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.factors import take_out_factors
 from fusionstitch.codegen.rewrite.halo_tiles import with_halos
-from fusionstitch.codegen.rewrite.joined import compute_pieces
+from fusionstitch.codegen.rewrite.joined import compute_pieces, flat_joins
 from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
 from fusionstitch.codegen.rewrite.padded_sums import join_padded
 from fusionstitch.codegen.rewrite.roundings import keep_roundings
@@ -135,8 +135,8 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "pieces",
-        "inputs that are pieces of an output are copied",
-        lambda graph, _: compute_pieces(graph),
+        "stacks of stacks are one, and inputs that are pieces of an output are copied",
+        lambda graph, _: compute_pieces(flat_joins(graph)),
         ways=frozenset({Way.STREAM, Way.SHARE, Way.MERGE, Way.APART}),
     ),
     Pass(

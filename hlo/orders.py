@@ -3,7 +3,12 @@
     (a, b) -> canonical(a) < canonical(b)    ->    key 0, ascending, canonical
 
 JAX compares floats by a canonical value, in which -0 is 0 and all NaNs are one, and by their total
-order. XLA's own sorts compare the values as they are.
+order. XLA's own sorts compare the values as they are. XLA's GPU compiler writes the total order of
+floats as that of integers, and lets the elements' numbers decide where keys are equal, before it
+shows the program to passes:
+
+    (a, b) -> select(integer(a) < integer(b) == integer(b) < integer(a), i < j, integer(a) < ...)
+    integer(a)  ->  select(bits(a) < 0, 0x7fffffff ^ bits(a), bits(a))
 """
 
 from __future__ import annotations
@@ -32,8 +37,10 @@ def order_of(sort: Op) -> Order | None:
     """What a sort sorts by; None where its comparator is another than of one key in one direction,
     or leaves it open where NaN belongs."""
     [body] = sort.called
-    root = body.root
-    if root.opcode != "compare" or len(body) > MOST_OPS:
+    if len(body) > MOST_OPS:
+        return None
+    root = _without_ties(sort, body.root)
+    if root.opcode != "compare":
         return None
     left, right = root.operands
     first, second = _parameter(left), _parameter(right)
@@ -44,10 +51,63 @@ def order_of(sort: Op) -> Order | None:
         return None
     if root.attrs["direction"] not in ("LT", "GT"):
         return None
-    if left.dtype in FLOATS and not root.attrs["total_order"]:
+    key = _float_of(left)
+    if key is left and left.dtype in FLOATS and not root.attrs["total_order"]:
         return None
     descending = (root.attrs["direction"] == "GT") != (numbers[0] % 2 == 1)
-    return Order(numbers[0] // 2, first, left, descending)
+    return Order(numbers[0] // 2, first, _as_narrow(key), descending)
+
+
+def _without_ties(sort: Op, root: Op) -> Op:
+    """The comparison of keys in a comparator that lets the elements' numbers decide where keys are
+    equal, as they do in ours; any other root as it is."""
+    if root.opcode != "select":
+        return root
+    equal, tie, less = root.operands
+    both = (equal, tie, less)
+    if any(op.opcode != "compare" for op in both) or equal.attrs["direction"] != "EQ":
+        return root
+    if less not in equal.operands or tie.attrs["direction"] != "LT":
+        return root
+    more = equal.operands[equal.operands[0] is less]
+    mirrored = more.opcode == "compare" and more.operands == less.operands[::-1]
+    if not mirrored or more.attrs != less.attrs:
+        return root
+    if any(op.opcode != "parameter" for op in tie.operands):
+        return root
+    first, second = (op.attrs["index"] for op in tie.operands)
+    numbers = sort.operands[first // 2]
+    counted = numbers.opcode == "iota" and numbers.attrs["dimension"] == sort.attrs["dimension"]
+    return less if counted and second == first + 1 and not first % 2 else root
+
+
+def _float_of(key: Op) -> Op:
+    """The float in whose total order an integer of its bits is; any other key as it is."""
+    if key.opcode != "select":
+        return key
+    negative, flipped, bits = key.operands
+    if bits.opcode != "bitcast-convert" or bits.operands[0].dtype not in FLOATS:
+        return key
+    if negative.opcode != "compare" or negative.attrs["direction"] != "LT":
+        return key
+    if negative.operands[0] is not bits or not _is_constant(negative.operands[1], 0):
+        return key
+    if flipped.opcode != "xor" or bits not in flipped.operands:
+        return key
+    mask = flipped.operands[flipped.operands[0] is bits]
+    all_but_sign = (1 << 8 * bits.shape.bytes - 1) - 1
+    return bits.operands[0] if _is_constant(mask, all_but_sign) else key
+
+
+def _as_narrow(key: Op) -> Op:
+    """The float that a key is a wider copy of, in the same order; any other key as it is."""
+    if key.opcode == "convert" and key.dtype == "f32" and key.operands[0].dtype in ("f16", "bf16"):
+        return key.operands[0]
+    return key
+
+
+def _is_constant(op: Op, value: int) -> bool:
+    return op.opcode == "constant" and bool(op.attrs["value"] == value)
 
 
 def is_canonical(order: Order) -> bool:
@@ -71,9 +131,7 @@ def is_canonical(order: Order) -> bool:
 
 
 def _compares_zero(condition: Op, x: Op) -> bool:
-    return condition.operands[0] is x and (
-        condition.operands[1].opcode == "constant" and condition.operands[1].attrs["value"] == 0
-    )
+    return condition.operands[0] is x and _is_constant(condition.operands[1], 0)
 
 
 def _parameter(value: Op) -> Op | None:

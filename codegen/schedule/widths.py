@@ -9,6 +9,7 @@ from fusionstitch.codegen.index_maps.maps import Indices, in_range
 from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES, aligned_base
 from fusionstitch.codegen.loops.digits import Digits
 from fusionstitch.codegen.loops.nests import Role
+from fusionstitch.codegen.loops.pieces import Piece
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan, mostly_busy
 from fusionstitch.codegen.schedule.walk import ELEMENT, ROW, TILE, UNIT
@@ -77,6 +78,10 @@ def _are_vectors(
             address = linearize(digits.index(stage), stage.op.dims)
             if aligned_base(address, lane, width) is None:
                 return False
+        pieces = (cut for cut in stage.cuts if isinstance(cut, Piece))
+        joined = (piece.address(digits.index(stage), stage.op)[0] for piece in pieces)
+        if any(aligned_base(address, lane, width) is None for address in joined):
+            return False  # threads a vector apart would store far from each other
         for op, at in _inputs(stage, digits):
             address = linearize(at, op.dims)
             if aligned_base(address, lane, width) is not None:

@@ -77,7 +77,8 @@ def test_loops_have_passes_by_who_goes_through_an_iteration(
     iterations = Iterations(together, 8, frozenset()) if together else None
     kernel = Lowered("k", (), (), (), 32, 1, 1, 0, iterations=iterations)
     applied = [one.name for one in PASSES if one.applies(kernel)]
-    assert applied == ["shared functions", "rolled sums", *loops, "vectors", "barriers"]
+    always = ["staged stores", "vectors", "barriers"]
+    assert applied == ["shared functions", "rolled sums", *loops, *always]
 
 
 @pytest.mark.parametrize(

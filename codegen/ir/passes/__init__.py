@@ -16,6 +16,7 @@ from fusionstitch.codegen.ir.passes.hoisted_loads import hold_loads
 from fusionstitch.codegen.ir.passes.overlap import load_early, store_late
 from fusionstitch.codegen.ir.passes.rolling import roll_terms
 from fusionstitch.codegen.ir.passes.sharing import share_functions
+from fusionstitch.codegen.ir.passes.staged_stores import stage_stores
 from fusionstitch.codegen.ir.passes.vectors import gather_vectors
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.verifier import RULES, Rule, hazards, verify
@@ -74,6 +75,11 @@ PASSES: tuple[KernelPass, ...] = (
         "what iterations store to outputs is stored after their last barrier",
         store_late,
         together=frozenset({Scope.CLUSTER}),
+    ),
+    KernelPass(
+        "staged stores",
+        "records that threads store go through shared memory, from where warps store neighbors",
+        stage_stores,
     ),
     KernelPass(
         VECTORS,

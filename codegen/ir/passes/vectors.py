@@ -73,19 +73,19 @@ def gather_vectors(kernel: Lowered, named: Names) -> Lowered:
     buffers = {one.name: one for one in kernel.buffers}
     nodes = list(every(kernel.body))
     others = every(one for function in kernel.functions for one in function.body)
-    read = set(_read((*nodes, *others)))
+    read = set(memory_read((*nodes, *others)))
     gathered = _Gatherer(
         {n: b for n, b in buffers.items() if b.memory is Memory.INPUT and not b.overwritten},
         {n: b for n, b in buffers.items() if b.memory is Memory.OUTPUT and n not in read},
-        set(_changing(nodes)),
-        _of_threads(nodes),
+        set(changing(nodes)),
+        depends_on_thread(nodes),
         named,
     )
     body = gathered.body(kernel.body)
     return replace(kernel, body=body) if gathered.found else kernel
 
 
-def _read(nodes: Iterable[Any]) -> Iterator[str]:
+def memory_read(nodes: Iterable[Any]) -> Iterator[str]:
     """The names through which memory is read, or whose address is taken."""
     for one in nodes:
         if isinstance(one, (Load, LoadVector, Address)):
@@ -96,14 +96,14 @@ def _read(nodes: Iterable[Any]) -> Iterator[str]:
             yield from (part.name for part in parts(one) if isinstance(part, Name))
 
 
-def _changing(nodes: Iterable[Any]) -> Iterator[str]:
+def changing(nodes: Iterable[Any]) -> Iterator[str]:
     """Variables that do not keep their first value."""
     for one in nodes:
         if isinstance(one, Assign):
             yield from names(one.target.array if isinstance(one.target, Element) else one.target)
 
 
-def _of_threads(nodes: Iterable[Any]) -> set[str]:
+def depends_on_thread(nodes: Iterable[Any]) -> set[str]:
     """Variables whose value depends on the thread."""
     own = {THREAD.name}
     for one in nodes:
