@@ -70,7 +70,8 @@ class PhaseCost:
     its iterations together, but for the `path`; `grid_barriers` end them. Bytes: `outside` is what
     is read and written of inputs and outputs, each byte once and by the first phase that does.
     `moved` goes between L2 and the multiprocessors, and so does `again` where caches are too small.
-    Accesses of threads: `accesses` of global memory, in `sectors`, and those `near`. The other
+    Accesses of threads: `accesses` of global memory, in `sectors`, and those `near`. Warps touch
+    `lines` by loads and `lines_stored` by stores that the hardware does not join. The other
     amounts are those of `Path`, of all threads together; `flops64` and `tensor_flops` are in FLOPs.
     `blocks` is how many blocks go through it, 0 for all."""
 
@@ -80,6 +81,8 @@ class PhaseCost:
     again: tuple[Again, ...] = ()
     accesses: int = 0
     sectors: int = 0
+    lines: int = 0
+    lines_stored: int = 0
     near: int = 0
     ops: int = 0
     records: int = 0

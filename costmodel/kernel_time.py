@@ -192,6 +192,7 @@ def parts_us(
     prices, resident = device.prices, _resident(cost, device)
     each = cost.blocks / device.sm_count  # blocks of a multiprocessor
     cycles = path_cycles(phase.path, prices) + prices.spilled * cost.spilled * phase.path.kept
+    cycles += prices.missed * min(missed, missed_again(cost, device)) * phase.path.far
     way = cycles / device.cycles_per_us * max(1.0, each / resident)
     uneven = math.ceil(each) / each
     slots = (
@@ -206,6 +207,9 @@ def parts_us(
     from_l2, from_dram = _again_bytes(phase, cost, device, resident)
     near = (phase.moved + from_l2) / (device.l2_bytes_per_s * prices.l2_share) * 1e6
     near *= max(1.0, 1 / each) ** prices.few_blocks
+    lines = prices.line * phase.lines + prices.line_stored * phase.lines_stored
+    sms = min(device.sm_count, cost.blocks)
+    near = max(near, lines / sms / device.cycles_per_us)
     moved = phase.outside * missed + from_dram
     far = moved / device.dram_bytes_per_s * 1e6
     iterations = max(1, phase.iterations)

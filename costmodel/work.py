@@ -136,8 +136,8 @@ _PLAIN_INDEX = frozenset({"broadcast", "reshape", "bitcast"})
 READS_PART = frozenset({"slice", "dynamic-slice", "gather"})
 #: and those among them whose indices the data decides: only the picked elements are computed.
 PICKS = frozenset({"dynamic-slice", "gather"})
-#: DRAM is read in pieces of so many bytes.
-SECTOR_BYTES = 32
+#: DRAM is read in pieces of so many bytes, and caches hold lines of so many.
+SECTOR_BYTES, LINE_BYTES = 32, 128
 
 
 def dot_flops(dot: Op) -> int:

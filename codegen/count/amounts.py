@@ -11,7 +11,7 @@ from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.costmodel.kernel_cost import Path
 from fusionstitch.costmodel.prices import OpCosts
 
-#: Accesses and sectors, by memory and bytes of an access.
+#: Accesses, sectors and lines, by memory and bytes of an access.
 Counted = dict[tuple[Memory, int], list[int]]
 _PRICED = ("flops", "flops64", "special", "int_ops")
 

@@ -53,6 +53,8 @@ def _phase(phase: Phase, outside: int, blocks: int) -> PhaseCost:
         again=tuple(again for one in visited for again in one.again),
         accesses=sum(one.accesses for (memory, _), one in accesses if not memory.is_near),
         sectors=sum(one.sectors for _, one in accesses),
+        lines=sum(one.lines for one in phase.loads.values()),
+        lines_stored=sum(one.lines for one in phase.stores.values()),
         near=sum(one.accesses for (memory, _), one in accesses if memory.is_near),
         ops=own.flops + own.int_ops,
         records=own.records,

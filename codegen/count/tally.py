@@ -12,14 +12,19 @@ from fusionstitch.costmodel.kernel_cost import Again, Path, Step
 
 @dataclass(frozen=True)
 class Traffic:
-    """Accesses of threads, and the sectors of memory that the warps they are part of touch by them;
-    of shared memory and tables none are counted."""
+    """Accesses of threads, and the sectors and lines of memory that the warps they are part of
+    touch by them; of shared memory and tables none are counted."""
 
     accesses: int = 0
     sectors: int = 0
+    lines: int = 0
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.accesses + other.accesses, self.sectors + other.sectors)
+        return Traffic(
+            self.accesses + other.accesses,
+            self.sectors + other.sectors,
+            self.lines + other.lines,
+        )
 
 
 #: Accesses by where they go and how many bytes each takes.

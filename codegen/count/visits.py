@@ -40,12 +40,16 @@ from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Call
 from fusionstitch.codegen.ir.types import FLOAT, Type
 from fusionstitch.codegen.text.expressions import is_approximate
-from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.devices import WARP, Device
 from fusionstitch.costmodel.kernel_cost import Path
 from fusionstitch.costmodel.prices import APPROXIMATE
 from fusionstitch.costmodel.work import SECTOR_BYTES
 from fusionstitch.hlo.graph import FLOATS
 
+#: Lines that a warp's stores may touch for the hardware to join them with the stores after them: on
+#: an H200 rows of 24 bytes are stored at the rate of memory, rows of 48 at an eighth of it
+#: (benchmarks/records.py).
+JOINED_LINES = 6
 #: What is one instruction with the product that it adds.
 _ADDED = ("add", "subtract")
 #: Types of which a product that is added to something counts as one operation.
@@ -255,7 +259,7 @@ class Visits:
 
     def access(self, into: Counted, location: Location, at: Value, width: int) -> None:
         """An access of `width` bytes, `at` so many after the begin of a buffer."""
-        found = into.setdefault((location.memory, width), [0, 0])
+        found = into.setdefault((location.memory, width), [0, 0, 0])
         found[0] += self.runs.total
         if location.memory.is_near:
             self.path.near += 1
@@ -267,8 +271,10 @@ class Visits:
             if isinstance(at, Unknown):
                 self.wait()
             self.pressure.load(width)
-        sectors, brought = self.sectors.touched(at, width, self.runs)
+        sectors, brought, lines = self.sectors.touched(at, width, self.runs)
         found[1] += sectors
+        joined = into is self.now.stores and lines * WARP <= JOINED_LINES * self.runs.total
+        found[2] += 0 if joined else lines
         for name, size in location.buffers:
             buffer = visited.get(name)
             if buffer is None:
@@ -311,7 +317,7 @@ class Visits:
             now.meet(scope, times // (found.threads * whole) * meetings)
         for into, accesses in ((now.loads, found.loads), (now.stores, found.stores)):
             for width, number in accesses:
-                accessed = into.setdefault((Memory.SHARED, width), [0, 0])
+                accessed = into.setdefault((Memory.SHARED, width), [0, 0, 0])
                 accessed[0] += times * number // found.threads
         now.shuffles += times * found.shuffles
         if found.joins:

@@ -1,4 +1,4 @@
-"""Sectors of memory that the warps of a block touch by one access of their threads.
+"""Sectors and lines of memory that the warps of a block touch by one access of their threads.
 
 The terms of an address that do not depend on the thread, such as those of a block or a loop
 iteration, move all lanes alike. So the lanes of each warp are evaluated once, for each offset
@@ -18,7 +18,7 @@ from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.factors import Factor, lengths
 from fusionstitch.codegen.count.values import Large, Sum, Unknown, Value, at
 from fusionstitch.costmodel.devices import WARP
-from fusionstitch.costmodel.work import SECTOR_BYTES
+from fusionstitch.costmodel.work import LINE_BYTES, SECTOR_BYTES
 
 #: Most offsets within a sector, and sets of active threads, that are counted separately.
 OFFSETS, SETS = 2, 4
@@ -46,18 +46,23 @@ class Sectors:
         self._all = [Active(np.ones(thread.extent, bool).tobytes(), thread.extent, 1.0)]
         self._active: dict[Factor, list[Active]] = {}
 
-    def touched(self, address: Value, width: int, runs: Executions) -> tuple[int, int]:
+    def touched(self, address: Value, width: int, runs: Executions) -> tuple[int, int, int]:
         """Sectors of all executions of an access of `width` bytes at an address in bytes; where it
-        is not known, each thread has its own. And as many as there are if what a warp touches
-        begins with a sector, because the next warp is there to share the last one of this."""
+        is not known, each thread has its own. Then as many as there are if what a warp touches
+        begins with a sector, because the next warp is there to share the last one of this. Then
+        lines, likewise."""
         total, unit, several = runs.total, 0, WARP
         if isinstance(address, Large) and total:
-            each = distinct(warps_of(address, runs, self.thread), width)
-            return (round(each / SOME / WARP * total),) * 2
+            warps = warps_of(address, runs, self.thread)
+            of_sectors, of_lines = (
+                round(distinct(warps, width, unit=size) / SOME / WARP * total)
+                for size in (SECTOR_BYTES, LINE_BYTES)
+            )
+            return of_sectors, of_sectors, of_lines
         if isinstance(address, Unknown):
             unit, several, address = address.unit, address.alike, address.known
         if not isinstance(address, (int, Sum)) or not total or several == 1:
-            return (total * -(-width // SECTOR_BYTES),) * 2
+            return (total * -(-width // SECTOR_BYTES),) * 2 + (total,)
         lanes, begin = b"", address if isinstance(address, int) else address.const
         for part in address.parts if isinstance(address, Sum) else ():
             if self.thread in part.axes:
@@ -65,7 +70,7 @@ class Sectors:
             else:
                 begin, unit = begin + part.first, math.gcd(unit, part.unit)
         offset, unit = begin % SECTOR_BYTES, math.gcd(unit, SECTOR_BYTES)
-        found = aligned = threads = 0.0
+        found = aligned = threads = lines = 0.0
         for one in self._sets(runs.of(self.thread)):
             given = width, several, lanes, one.threads
             threads += one.times * one.number
@@ -73,7 +78,9 @@ class Sectors:
             aligned += one.times * shared
             own = _touched(offset, unit, *given) if offset or unit != SECTOR_BYTES else shared
             found += one.times * own
-        return round(found * total / threads), round(aligned * total / threads)
+            lines += one.times * _touched(0, SECTOR_BYTES, *given, LINE_BYTES)
+        each = total / threads
+        return round(found * each), round(aligned * each), round(lines * each)
 
     def _lanes(self, part: Part) -> bytes:
         """What a part adds by thread; where it also depends on others, on the first of them."""
@@ -147,10 +154,16 @@ def _fewer(rows: Array, times: Array) -> tuple[Array, Array]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _touched(
-    offset: int, unit: int, width: int, several: int, lanes: bytes, threads: bytes
+    offset: int,
+    unit: int,
+    width: int,
+    several: int,
+    lanes: bytes,
+    threads: bytes,
+    size: int = SECTOR_BYTES,
 ) -> float:
-    """Sectors that the warps of a block touch where `threads` of it are active. Each `several`
-    neighbours are somewhere else."""
+    """Sectors, or lines of another `size`, that the warps of a block touch where `threads` of it
+    are active. Each `several` neighbours are somewhere else."""
     active = np.frombuffer(threads, bool)
     missing = -len(active) % WARP
     addresses = np.frombuffer(lanes, np.int64) if lanes else np.zeros(len(active), np.int64)
@@ -163,15 +176,18 @@ def _touched(
     tried = offsets[:: -(-len(offsets) // OFFSETS)]
     found = 0
     for begin in tried:
-        found += distinct((addresses + begin).reshape(-1, WARP), width, active.reshape(-1, WARP))
+        warps = (addresses + begin).reshape(-1, WARP)
+        found += distinct(warps, width, active.reshape(-1, WARP), size)
     return found / len(tried)
 
 
-def distinct(addresses: Array, width: int, active: Array | None = None) -> int:
-    """Sectors of accesses of `width` bytes, a row for each warp; vectors of up to 16 bytes have one
-    each."""
+def distinct(
+    addresses: Array, width: int, active: Array | None = None, unit: int = SECTOR_BYTES
+) -> int:
+    """Sectors, or other units of bytes, of accesses of `width` bytes, a row for each warp; vectors
+    of up to 16 bytes have one each."""
     ends = [addresses] if width <= 16 else [addresses, addresses + width - 1]
-    taken = [end // SECTOR_BYTES for end in ends]
+    taken = [end // unit for end in ends]
     if active is not None:
         taken = [np.where(active, one, _NOWHERE) for one in taken]
     warps = taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1)

@@ -7,7 +7,8 @@ A value of a few components (a position, a quaternion, the directions of a latti
 in between. A loop over the elements of the stack has one component at a time: it recomputes what
 they have in common, and reads the others from memory. A loop over the items has all of an item's
 components in registers, without checks which one an element is. The price is longer code. Pieces of
-different shapes are no components: a border stays beside what it surrounds.
+different shapes are no components, so that a border stays beside what it surrounds, unless there
+are few along the dim: XLA reads neighboring components as one slice.
 
 An input of many items of a few components each, along its minor-most dim, is such a stack as well
 where components are summed up, or remain while items are summed up. Such inputs are points, boxes,
@@ -103,6 +104,12 @@ def _component_dim(op: Op) -> int | None:
     if axis is None or not 1 < (few := op.dims[axis]) <= MOST_COMPONENTS:
         return None
     return axis if op.shape.size // few >= LEAST_ITEMS else None
+
+
+def _is_of_components(op: Op, axis: int) -> bool:
+    """Whether a dim has a few components of many items each, wherever it is."""
+    few = op.dims[axis]
+    return few <= MOST_COMPONENTS and op.shape.size >= few * LEAST_ITEMS
 
 
 def _meets_components(op: Op) -> bool:
@@ -234,6 +241,9 @@ class _Sinking:
             same = inside is not None and inside.axis == axis and not inside.interleaved
             ops += inside.ops if inside is not None and same else [self.whole(operand)]
         alike = len({one.dims[axis] for one in ops}) == 1
+        if not alike and _is_of_components(op, axis):
+            ops = [self._sliced(o, axis, n, n + 1) for o in ops for n in range(o.dims[axis])]
+            alike = True
         return _Pieces(axis, tuple(ops)) if alike and len(ops) <= MOST_PIECES else None
 
     def _elementwise(self, op: Op) -> _Pieces | None:

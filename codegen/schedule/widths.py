@@ -51,7 +51,8 @@ def _moves_with(stage: Stage, index: Indices) -> bool:
 def _divides(width: int, group: GroupPlan, nest: NestPlan, block: int) -> bool:
     """Whether rows, or flat tiles, are whole vectors, and threads mostly busy with them."""
     if nest.flat and nest.has_points(group):
-        return group.points % width == 0 and group.grid_points % width == 0
+        whole = group.points % width == 0 and group.grid_points % width == 0
+        return whole and (mostly_busy(nest.rows // width, block) or group.points < block)
     if nest.flat:  # the elements of one grid point
         own = group.points == 1 and not group.group.in_tiles and nest.rows % width == 0
         return own and mostly_busy(nest.rows // width, block)

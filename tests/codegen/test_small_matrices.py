@@ -119,7 +119,8 @@ def test_kernels_have_the_values_of_jax(name: str, built: Any) -> None:
 
 def test_each_matrix_is_one_threads() -> None:
     kernel = generate(for_gpus(jnp.linalg.cholesky, definite(4096, 3, 3)), device("h200"))
-    assert "__syncthreads" not in kernel.source
+    waits = [line for line in kernel.source.splitlines() if "__syncthreads" in line]
+    assert all("_out_staged" in line for line in waits)  # on the way to memory
     assert kernel.source.count("fs_sqrt(") == 3
 
 

@@ -51,7 +51,7 @@ from fusionstitch.codegen.ir.statements import (
 from fusionstitch.codegen.ir.types import INT, IndexType, Scalar
 from fusionstitch.codegen.ir.walk import every, names, statements
 
-#: Bytes of shared memory that a block may have: every device has as many, and H200s for three blocks.
+#: Bytes of shared memory that a block may have, on any device.
 MOST_SHARED = 64 * 1024
 #: Bytes of a record that the hardware joins: of any, and of one that is stored 16 bytes at a time.
 JOINED, JOINED_VECTORS = 24, 32
@@ -286,7 +286,8 @@ class _Stager:
         if len(bases) > 1 or not whole or not _is_worth_it(buffer, length, first, bases):
             return None
         places = {store: at - first for store, at in positions.items()}
-        return _Records(buffer, Index(*bases, first), length, places)
+        [rest] = bases
+        return _Records(buffer, Index(rest, first), length, places)
 
 
 def _is_worth_it(buffer: Buffer, length: int, first: int, bases: Iterable[Any]) -> bool:
