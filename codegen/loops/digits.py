@@ -28,7 +28,7 @@ class Digits:
     def points_last(self) -> bool:
         """Whether neighbouring rows are those of neighbouring grid points, not of one: where these
         are what lies together in memory, and each row is one element."""
-        if self.nest.inner or not self.nest.rows or self.group.tiles % self.points:
+        if self.nest.inner or not self.nest.rows:
             return False
         return self.points > 1 and all(map(self.group.along_grid, self.nest.stages))
 

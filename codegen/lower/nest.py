@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from fusionstitch.codegen.index_maps.index import Index, linearize, renamed, render, variable
 from fusionstitch.codegen.index_maps.maps import in_range
-from fusionstitch.codegen.ir.expressions import Expr
-from fusionstitch.codegen.ir.statements import For, Group
+from fusionstitch.codegen.ir.expressions import Expr, Integer, infix
+from fusionstitch.codegen.ir.statements import For, Group, If
 from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import closure
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.carried import finish_carrying, live_columns, start_carrying
 from fusionstitch.codegen.lower.row_registers import hold_inputs, next_row
-from fusionstitch.codegen.lower.rows import row_limit, row_loop
+from fusionstitch.codegen.lower.rows import point_limit, row_limit, row_loop
 from fusionstitch.codegen.lower.sweeps import Sweeps
 from fusionstitch.codegen.schedule.walk import ELEMENT, ROW
 
@@ -31,6 +31,7 @@ def lower_rows(site: Site) -> None:
         sweeps.element = variable(writer.name("v"), width)
     rows = plan.rows // (width * walk.run.length) if plan.flat else plan.rows
     limit = row_limit(access, width * walk.run.length if plan.flat else 1)
+    points = point_limit(access)
     row = variable(writer.name("row"), rows)
     access.names |= {ROW: render(row), ELEMENT: render(sweeps.element)}
     loop = row_loop(render(row), rows, limit, plan.teams, sweeps.block, access.int)
@@ -54,6 +55,9 @@ def lower_rows(site: Site) -> None:
             writer.let(access.int, render(row), loop.row)
         if row.terms:
             writer.declare(render(row))
+        if points:
+            there = infix("<", Integer(access.digits.point_of(row)), points)
+            opened.enter_context(writer.nested(If(there), pinned=True))
         sweeps.live = loop.live
         sweeps.name_lane(loop.lane)
         if plan.flat and width > 1:

@@ -109,16 +109,30 @@ def _single_row(teams: Teams, team: Expr, lane: Expr | None, block: int, togethe
     return RowLoop(If(infix("<", THREAD, max(32, teams.threads))), live=live, lane=lane)
 
 
+def point_limit(access: Access) -> Expr | None:
+    """The grid points in this tile, if rows of others are visited as well."""
+    if not access.group.ragged or not access.digits.points_last:
+        return None
+    limit = access.writer.name("point_count")
+    access.writer.let(access.int, limit, _points(access))
+    return Name(limit)
+
+
+def _points(access: Access) -> Expr:
+    """The grid points in this tile."""
+    group, left = access.group, access.points
+    if group.tiles > 1:
+        left = infix("-", left, infix("*", Name(access.tile), group.points))
+    return least(None, group.points, left)
+
+
 def row_limit(access: Access, width: int) -> Expr:
     """The rows in this tile, in units of `width`."""
     group, rows = access.group, access.plan.rows
-    if not group.ragged:
+    if not group.ragged or access.digits.points_last:
         return number(rows // width)
     limit = access.writer.name("row_count")
-    left = access.points
-    if group.tiles > 1:
-        left = infix("-", left, infix("*", Name(access.tile), group.points))
-    count: Expr = least(None, group.points, left)
+    count = _points(access)
     scale = rows // group.points
     count = infix("*", count, scale) if scale > 1 else count
     count = infix("/", count, width) if width > 1 else count
