@@ -115,7 +115,7 @@ def _streamed(
     group: Group, sums: Sequence[Stage], products: Sequence[Stage], device: Device
 ) -> Group | None:
     columns = group.axes.inner_leaves(sums[0])
-    sides = [minor_axis(group, side) for side in free_dims(group, products[0])]
+    sides = [_row_axis(group, side) for side in free_dims(group, products[0])]
     rows = [axis for axis in sides if axis is not None and axis not in columns]
     if len(columns) != 1 or len(rows) != 1 or rows[0] not in group.axes.grid():
         return None
@@ -132,6 +132,16 @@ def _streamed(
     part = _part(group.axes.extent(rows[0]), most, tiles, device)
     axes = group.axes.copied()
     return _with_dot_axes(group, axes, axes.part(rows[0], part), columns[0])
+
+
+def _row_axis(group: Group, dims: Sequence[int]) -> int | None:
+    """The axis of some dims whose neighbors are rows of a tile: the minor-most, unless that is too
+    short for one, as that of the queries which share a key is."""
+    minor = minor_axis(group, dims)
+    if minor is None or group.axes.extent(minor) >= TENSOR_ROWS:
+        return minor
+    leaves = [leaf for axis in dims for leaf in group.axes.set.leaves(axis)]
+    return max(leaves, key=group.axes.extent)
 
 
 def takes_stream(group: Group, nest: Nest, stream: Stream) -> bool:
