@@ -46,7 +46,7 @@ def test_programs_without_a_gpu(number: int, tmp_path: Path) -> None:
 def test_programs_on_the_emulator(number: int, tmp_path: Path, host_compiler: str) -> None:
     text = program(number, tmp_path, JAX_PLATFORMS="cpu", FUSIONSTITCH_BACKEND="emulate")
     assert "loss 3." in text
-    assert "1 pattern in 1 kernel" in text
+    assert "2 patterns in 2 kernels" in text
     assert 'extern "C" __global__' in text
 
 

@@ -241,6 +241,10 @@ add(
     device=SMALL,
     shows=SHARED,
 )
+add("grouped_queries",
+    lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True),
+    normal(1, 160, 6, 32), normal(1, 160, 2, 32), normal(1, 160, 2, 32), device=SMALL,
+    shows="fs_mma_along<")  # fmt: skip
 add("self_attention", self_attention, normal(3, 17, 24), normal(24, 24), device=SMALL)
 add("heads", heads, normal(4, 10, 15), normal(15, 15), normal(15, 15), device=SMALL)
 

@@ -233,3 +233,28 @@ add("tables_of_other_types", lambda x: (
 ), normal(3), shows=TABLE)  # fmt: skip
 add("odd_numbers", lambda x: (x * np.float32(np.pi), jnp.where(x > 0, np.inf, -np.inf), x + 1e-38,
     jnp.where(x > 9, np.nan, x)), normal(20))  # fmt: skip
+
+# ---- records, sorts ------------------------------------------------------------------------------
+
+STAGED = "_staged["
+
+
+def rotation(q):
+    """Matrices of quaternions."""
+    w, x, y, z = (q[:, n] for n in range(4))
+    rows = [
+        (1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)),
+        (2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)),
+        (2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)),
+    ]
+    return jnp.stack([jnp.stack(row, -1) for row in rows], -2)
+
+
+add("records", rotation, normal(20001, 4), shows=STAGED)
+add("records_beside_elements",
+    lambda x: (jnp.stack([jnp.sin(n * x) for n in range(1, 11)], -1), x * 2,
+               jnp.stack([jnp.cos(n * x) for n in range(1, 16)], -1)),
+    normal(8001), shows=STAGED)  # fmt: skip
+add("sorted_rows", lambda x: jnp.sort(x, 1), normal(300, 12))
+add("ranks_of_rows", lambda x: jnp.argsort(x, 1), normal(301, 9))
+add("best_of_rows", lambda x: jax.lax.top_k(jax.nn.softmax(x), 2), normal(302, 7))

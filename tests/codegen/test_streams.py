@@ -390,16 +390,15 @@ def grouped(q: Array, k: Array, v: Array) -> Array:
 def test_rows_are_the_positions_of_queries_that_share_keys(host_compiler: str) -> None:
     """Not the few queries of one position, which would leave most of a tile empty."""
     draw = np.random.default_rng(5)
-    q, k, v = (draw.standard_normal((1, 256, n, 16)).astype(F32) for n in (6, 2, 2))
-    case = Case(whole_of(grouped, q, k, v), [q, k, v], options=CodegenOptions(check=True))
+    q, k, v = (draw.standard_normal((1, 160, n, 32)).astype(F32) for n in (6, 2, 2))
+    case = Case(whole_of(grouped, q, k, v), [q, k, v], SMALL, CodegenOptions(check=True))
     built = build([case])
     for order, seed in ORDERS:
         [got] = built.run(case, order, seed)
         np.testing.assert_allclose(got, grouped(q, k, v), rtol=2e-3, atol=2e-3)
-    [group] = plan_kernel(case.graph, H200).plan.groups
+    [group] = plan_kernel(case.graph, SMALL).plan.groups
     [nest] = group.nests
-    assert (nest.rows % 16, nest.inner) == (0, 256)
-    assert group.tiles * nest.rows == 6 * 256
+    assert (nest.rows, nest.inner) == (40, 160)
 
 
 def _narrowed(weights: Callable[[Array], Array]) -> Case:

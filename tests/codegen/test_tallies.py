@@ -22,7 +22,7 @@ UPPER = {
     *("streamed_causal_f32", "streamed_causal_bf16", "streamed_causal_f16"),
     *("gather_of_a_padded_array", "update_at", "pieces_put_somewhere"),
     *("placed_in_sums_8", "placed_in_sums_32", "placed_in_sums_of_rows"),
-    *("reshaped_and_placed", "squeezed_and_placed"),
+    *("reshaped_and_placed", "squeezed_and_placed", "grouped_queries"),
 }
 #: Where a condition has too many combinations of block, thread and iteration to evaluate all of
 #: them, or the data is taken not to decide otherwise.

@@ -42,10 +42,10 @@ def test_xla_s_side_is_what_its_kernels_hold_that_the_pattern_touches(
 
     both, x = Both(), np.ones((256, 384), np.float32)
     guarded(lowered(fun, x, x), both, database)
-    [[pair]] = both.seen
-    names = {i.opcode for c in parse(pair.theirs).computations for i in c.instructions}
-    assert {"multiply", "exponential", "divide", "reduce"} <= names
-    assert not {"sort", "tanh"} & names
+    modules = [parse(pair.theirs) for pairs in both.seen for pair in pairs]
+    found = [{i.opcode for c in m.computations for i in c.instructions} for m in modules]
+    assert any({"multiply", "exponential", "divide", "reduce"} <= names for names in found)
+    assert not any({"sort", "tanh"} & names for names in found)
 
 
 def test_copies_between_dots_are_compared_with_xla_s_one(
