@@ -192,7 +192,6 @@ def parts_us(
     prices, resident = device.prices, _resident(cost, device)
     each = cost.blocks / device.sm_count  # blocks of a multiprocessor
     cycles = path_cycles(phase.path, prices) + prices.spilled * cost.spilled * phase.path.kept
-    cycles += prices.missed * min(missed, missed_again(cost, device)) * phase.path.far
     way = cycles / device.cycles_per_us * max(1.0, each / resident)
     uneven = math.ceil(each) / each
     slots = (

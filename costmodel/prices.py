@@ -103,7 +103,6 @@ class Prices(Numbers):
     multiprocessor's memory, and accesses to spilled registers take issue slots as well. Paths and
     rates overlap by a power, `overlap`, which grows with what is `independent` of each other.
 
-    A load that misses L2, where a kernel touches more than that holds, takes `missed` cycles more.
     A multiprocessor takes `line` cycles for each line of memory that a warp's load touches, and
     `line_stored` for each that a store does, unless its threads are so near each other that the
     hardware joins what they store (an H200, benchmarks/records.py).
@@ -119,7 +118,6 @@ class Prices(Numbers):
 
     rounds: float
     far: float
-    missed: float
     line: float
     line_stored: float
     accesses: float

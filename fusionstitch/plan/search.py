@@ -53,6 +53,10 @@ ENOUGH_SHARE = 0.01
 LARGER_SHARE = 0.5
 MOST_LARGER = 2
 
+#: How much more than the chosen patterns in its place the best possible kernel of a pattern has to
+#: win, and of XLA's time, for its fastest kernel to be looked for although the default one loses.
+PROMISING, PROMISED_SHARE = 1.5, 0.25
+
 
 @dataclass
 class Search:
@@ -116,7 +120,7 @@ class Search:
             if not unscored:
                 # all of them, before solving again
                 compared = [self._compare(one) for one in chosen]
-                if any(compared) or self._compare_larger(chosen):
+                if any(compared) or self._compare_larger(chosen) or self._compare_refused(chosen):
                     continue
                 covered = union(one.bits for one in chosen)
                 wrong = [one for one in chosen if not self._confirm(one, covered)]
@@ -283,6 +287,36 @@ class Search:
         self.larger_left -= len(new)
         compared = [self._compare(one) for one in new]
         return any(compared)
+
+    def _compare_refused(self, chosen: Sequence[Candidate]) -> bool:
+        """Scores the most promising pattern whose default kernel loses to XLA by its fastest one as
+        well, if the best possible one would win much more than what is chosen in its place: how
+        threads are dealt decides how far from each other they store. Returns whether it wins."""
+        if self.compare is None or not self.larger_left:
+            return False
+        gains = {one.bits: one.value for one in chosen}
+
+        def promises(one: Candidate) -> bool:
+            if one.refused is None or one.said is None or one.pattern.key in self.compared:
+                return False
+            instead = sum(us for bits, us in gains.items() if bits & one.bits)
+            return one.bound > max(PROMISING * instead, PROMISED_SHARE * one.said.xla_us)
+
+        best = max(filter(promises, self.candidates), key=lambda one: one.bound, default=None)
+        if best is None:
+            return False
+        self.larger_left -= 1
+        if not self._compare(best):
+            return False
+        found = self.facts[best.pattern.key]
+        assert not isinstance(found, Verdict)
+        said = self.scorer.score(best.pattern, found)
+        if not self.findings.judged(best.pattern, said).wins:
+            return False
+        self.rejected = [one for one in self.rejected if one.bits != best.bits]
+        best.refused, best.found = None, found
+        self._take(best, said)
+        return True
 
     def _take(self, one: Candidate, said: Score) -> None:
         """Keeps a candidate with its score if it gains."""

@@ -251,7 +251,7 @@ def test_what_would_be_chosen_is_scored_by_its_fastest_kernel() -> None:
     assert after.facts.cost.phases[0].path.rounds == 1
 
 
-@pytest.mark.parametrize(("rounds", "patterns"), [(30, 1), (100, 2)])
+@pytest.mark.parametrize(("rounds", "patterns"), [(50, 1), (100, 2)])
 def test_a_larger_pattern_is_not_beaten_by_its_default_kernel(rounds: int, patterns: int) -> None:
     """As long as that wins half of what would be chosen in its place: others are hopeless."""
     b = Builder()
