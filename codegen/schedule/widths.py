@@ -18,7 +18,7 @@ from fusionstitch.hlo.graph import ITEM_BYTES, Op
 #: Ops of all elements of a vector, at most: they are written out, and longer code than this is no
 #: longer near multiprocessors. A step of pendulums, 554 ops, took 1.3 ms on an H200 in vectors of
 #: four, half of it without an instruction to issue.
-MOST_OPS = 800
+MOST_OPS = 1600
 #: Elements that lie so near each other share lines of memory. For each input that is read in
 #: vectors so many others may be read by neighbouring threads a vector apart.
 NEAR, STRIDED = 8, 2
