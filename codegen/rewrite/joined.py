@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
+from dataclasses import dataclass
 
 from fusionstitch.codegen.rewrite.chain import Chain
-from fusionstitch.codegen.rewrite.region import rebuilt, rewrite
+from fusionstitch.codegen.rewrite.region import rebuilt, rewrite, with_used
 from fusionstitch.hlo.graph import Graph, Op
 
 #: Pieces that get loops of their own, at most.
@@ -34,45 +36,77 @@ def concatenate_of(op: Op) -> Op:
     return op.operands[0] if inside else op
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A part of a concatenate: `extent` runs of `rest` elements, which follow each other in
+    memory."""
+
+    op: Op
+    extent: int
+    rest: int
+
+
 def flat_joins(graph: Graph) -> Graph:
     """The region in which a stack of stacks, as of a matrix's rows, is one concatenate."""
-    nested = {op.id for op in graph.ops[:-1] if _is_nested(graph, op)}
-    if not nested:
+    once = {op.id for op in graph.ops if len(graph.users[op.id]) == 1}
+    flat, inside = set[int](), set[int]()
+    for op in reversed(graph.ops[:-1]):
+        if op.id not in inside and (nested := _nested(op, once)) and _is_even(op, once):
+            flat.add(op.id)
+            inside |= nested
+    if not flat:
         return graph
-    return flat_joins(rewrite(graph, lambda op: _flat(op) if op.id in nested else None))
+    found = rewrite(graph, lambda op: _flat(op, once) if op.id in flat else None)
+    return with_used(found.name, found.ops[:-1], found.root.operands)
 
 
-def _is_nested(graph: Graph, op: Op) -> bool:
-    """Whether an op joins concatenates that nothing else reads, in which pieces follow each other
-    as they do in memory."""
+def _joined_by(op: Op, once: Set[int]) -> list[Op]:
+    """The concatenates that all operands of one are, if nothing else reads them and their pieces
+    follow each other in its memory; none otherwise."""
     if op.opcode != "concatenate":
-        return False
-    before, inner = math.prod(op.dims[: op.attrs["dimension"]]), map(concatenate_of, op.operands)
-    rests, pieces = set[int](), 0
-    for operand, joins in zip(op.operands, inner, strict=True):
-        alone = all(len(graph.users[one.id]) == 1 for one in (operand, joins))
-        if joins.opcode != "concatenate" or not alone:
-            return False
-        axis = joins.attrs["dimension"]
-        if math.prod(joins.dims[:axis]) != before:
-            return False
-        rests.add(math.prod(joins.dims[axis + 1 :]))
-        pieces += len(joins.operands)
-    return len(rests) == 1 and pieces <= MOST_PIECES
+        return []
+    before = math.prod(op.dims[: op.attrs["dimension"]])
+    found = []
+    for operand in op.operands:
+        joins = concatenate_of(operand)
+        if joins.opcode != "concatenate" or not {operand.id, joins.id} <= once:
+            return []
+        if math.prod(joins.dims[: joins.attrs["dimension"]]) != before:
+            return []
+        found.append(joins)
+    return found
 
 
-def _flat(op: Op) -> list[Op]:
+def _nested(op: Op, once: Set[int]) -> set[int]:
+    """The ids of the concatenates within one."""
+    inner = _joined_by(op, once)
+    return {joins.id for joins in inner}.union(*(_nested(joins, once) for joins in inner))
+
+
+def _parts(op: Op, once: Set[int]) -> list[_Part]:
+    """What a concatenate consists of in the end."""
+    if inner := _joined_by(op, once):
+        return [part for joins in inner for part in _parts(joins, once)]
+    axis = op.attrs["dimension"]
+    rest = math.prod(op.dims[axis + 1 :])
+    return [_Part(operand, operand.dims[axis], rest) for operand in op.operands]
+
+
+def _is_even(op: Op, once: Set[int]) -> bool:
+    """Whether a few parts with runs of one length are what a concatenate consists of."""
+    parts = _parts(op, once)
+    return len({part.rest for part in parts}) == 1 and len(parts) <= MOST_PIECES
+
+
+def _flat(op: Op, once: Set[int]) -> list[Op]:
     """The ops of a concatenate of concatenates."""
-    chain, axis = Chain(op), op.attrs["dimension"]
-    before, pieces = op.dims[:axis], []
-    for joins in map(concatenate_of, op.operands):
-        inner = joins.attrs["dimension"]
-        rest = math.prod(joins.dims[inner + 1 :])
-        for piece in joins.operands:
-            dims = (*before, piece.dims[inner], rest)
-            same = piece.dims == dims
-            pieces.append(piece if same else chain.make("reshape", op.dtype, dims, piece))
-    dims = (*before, sum(piece.dims[axis] for piece in pieces), pieces[0].dims[axis + 1])
+    chain, axis, parts = Chain(op), op.attrs["dimension"], _parts(op, once)
+    before, rest, pieces = op.dims[:axis], parts[0].rest, []
+    for part in parts:
+        dims = (*before, part.extent, rest)
+        same = part.op.dims == dims
+        pieces.append(part.op if same else chain.make("reshape", op.dtype, dims, part.op))
+    dims = (*before, sum(part.extent for part in parts), rest)
     joined = chain.make("concatenate", op.dtype, dims, *pieces, dimension=axis)
     chain.make("reshape", op.dtype, op.dims, joined)
     return chain.done()

@@ -50,11 +50,19 @@ def several(q: Any) -> Any:
     return rotation(q), powers(11)(q[:, 0]), q[:, 1] + q[:, 2]
 
 
+def cubes(x: Any) -> Any:
+    """Stacks of stacks of stacks."""
+    parts = iter(jnp.sin(n * x) for n in range(12))
+    rows = [[jnp.stack([next(parts) for _ in range(3)], -1) for _ in range(2)] for _ in range(2)]
+    return jnp.stack([jnp.stack(row, -2) for row in rows], -3)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "matrices": (rotation, (normal(20001, 4),)),
     "whole blocks": (rotation, (normal(20480, 4),)),
     "several outputs": (several, (normal(8001, 4),)),
     "an even length": (powers(12), (normal(20001),)),
+    "three dims": (cubes, (normal(20001),)),
     "halves": (powers(20), (normal(8001, dtype=np.float16),)),
     "bfloat16": (powers(17), (normal(8001, dtype=ml_dtypes.bfloat16),)),
     "of a batch": (lambda q: jax.vmap(rotation)(q), (normal(3, 6667, 4),)),
