@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from benchmarks import results_file
 from benchmarks.environment import describe
@@ -44,14 +44,7 @@ class Row:
     us: float
 
 
-class Gpu(Protocol):
-    """What is measured on."""
-
-    def us(self, kernel: str, floats: int, width: int, each: int) -> float:
-        """Microseconds of a kernel of `records.cu`."""
-
-
-def rows(gpu: Gpu) -> Iterator[Row]:
+def rows(gpu: Cuda) -> Iterator[Row]:
     """All kernels."""
     for floats, width in ROWS:
         for kernel in ("read", "write"):
@@ -71,6 +64,7 @@ class Cuda:
         self.arrays = [cupy.zeros(FLOATS, cupy.float32) for _ in range(2)]
 
     def us(self, kernel: str, floats: int, width: int, each: int) -> float:
+        """Microseconds of a kernel of `records.cu`."""
         cupy = self.cupy
         sizes = (f"-DN={floats}", f"-DW={width}", f"-DG={each}")
         module = cupy.RawModule(code=self.source, options=("-std=c++17", *sizes))

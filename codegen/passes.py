@@ -134,9 +134,15 @@ PASSES: tuple[Pass, ...] = (
         ways=frozenset({Way.MERGE}),
     ),
     Pass(
+        "stacks",
+        "stacks of stacks are one concatenate",
+        lambda graph, _: flat_joins(graph),
+        ways=frozenset({Way.STREAM, Way.SHARE, Way.MERGE, Way.APART}),
+    ),
+    Pass(
         "pieces",
-        "stacks of stacks are one, and inputs that are pieces of an output are copied",
-        lambda graph, _: compute_pieces(flat_joins(graph)),
+        "inputs that are pieces of an output are copied",
+        lambda graph, _: compute_pieces(graph),
         ways=frozenset({Way.STREAM, Way.SHARE, Way.MERGE, Way.APART}),
     ),
     Pass(

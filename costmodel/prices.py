@@ -118,8 +118,6 @@ class Prices(Numbers):
 
     rounds: float
     far: float
-    line: float
-    line_stored: float
     accesses: float
     near: float
     ops: float
@@ -141,6 +139,8 @@ class Prices(Numbers):
     issue_shuffle: float
     l2_share: float
     few_blocks: float
+    line: float
+    line_stored: float
     resident_share: float
     missing_share: float
     start_us: float

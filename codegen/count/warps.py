@@ -55,7 +55,7 @@ class Sectors:
         if isinstance(address, Large) and total:
             warps = warps_of(address, runs, self.thread)
             of_sectors, of_lines = (
-                round(distinct(warps, width, unit=size) / SOME / WARP * total)
+                round(distinct(warps, width, size=size) / SOME / WARP * total)
                 for size in (SECTOR_BYTES, LINE_BYTES)
             )
             return of_sectors, of_sectors, of_lines
@@ -182,12 +182,12 @@ def _touched(
 
 
 def distinct(
-    addresses: Array, width: int, active: Array | None = None, unit: int = SECTOR_BYTES
+    addresses: Array, width: int, active: Array | None = None, size: int = SECTOR_BYTES
 ) -> int:
-    """Sectors, or other units of bytes, of accesses of `width` bytes, a row for each warp; vectors
-    of up to 16 bytes have one each."""
+    """Sectors, or lines of another `size`, of accesses of `width` bytes, a row for each warp;
+    vectors of up to 16 bytes have one each."""
     ends = [addresses] if width <= 16 else [addresses, addresses + width - 1]
-    taken = [end // unit for end in ends]
+    taken = [end // size for end in ends]
     if active is not None:
         taken = [np.where(active, one, _NOWHERE) for one in taken]
     warps = taken[0] if len(taken) == 1 else np.concatenate(taken, axis=1)

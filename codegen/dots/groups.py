@@ -126,10 +126,15 @@ def free_dims(group: Group, dot: Stage) -> tuple[Sequence[int], Sequence[int]]:
     return dims[batch:left], dims[left:]
 
 
+def long_axes(group: Group, dims: Sequence[int]) -> list[int]:
+    """The atomic axes of some dims that are longer than one."""
+    leaves = (leaf for axis in dims for leaf in group.axes.set.leaves(axis))
+    return [leaf for leaf in leaves if group.axes.extent(leaf) > 1]
+
+
 def minor_axis(group: Group, dims: Sequence[int]) -> int | None:
-    """The minor-most atomic axis of some dims that is longer than one."""
-    leaves = [leaf for axis in dims for leaf in group.axes.set.leaves(axis)]
-    return next((leaf for leaf in reversed(leaves) if group.axes.extent(leaf) > 1), None)
+    """The minor-most of these."""
+    return next(reversed(long_axes(group, dims)), None)
 
 
 def _part(extent: int, unit: int, sizes: Sequence[int]) -> int | None:

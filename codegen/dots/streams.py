@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusionstitch.codegen.dots.groups import WASTE, free_dims, minor_axis
+from fusionstitch.codegen.dots.groups import WASTE, free_dims, long_axes
 from fusionstitch.codegen.dots.online import EXTREMA, Running, degree
 from fusionstitch.codegen.dots.tile import (
     TENSOR_COLUMNS,
@@ -137,11 +137,10 @@ def _streamed(
 def _row_axis(group: Group, dims: Sequence[int]) -> int | None:
     """The axis of some dims whose neighbors are rows of a tile: the minor-most, unless that is too
     short for one, as that of the queries which share a key is."""
-    minor = minor_axis(group, dims)
-    if minor is None or group.axes.extent(minor) >= TENSOR_ROWS:
-        return minor
-    leaves = [leaf for axis in dims for leaf in group.axes.set.leaves(axis)]
-    return max(leaves, key=group.axes.extent)
+    axes, extent = long_axes(group, dims), group.axes.extent
+    if not axes or extent(axes[-1]) >= TENSOR_ROWS:
+        return axes[-1] if axes else None
+    return max(axes, key=extent)
 
 
 def takes_stream(group: Group, nest: Nest, stream: Stream) -> bool:

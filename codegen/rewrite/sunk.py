@@ -101,13 +101,11 @@ def _sunk(graph: Graph, most: int) -> Graph:
 def _component_dim(op: Op) -> int | None:
     """The dim of the components of a value of many items, if they are few."""
     axis = max((d for d, n in enumerate(op.dims) if n > 1), default=None)
-    if axis is None or not 1 < (few := op.dims[axis]) <= MOST_COMPONENTS:
-        return None
-    return axis if op.shape.size // few >= LEAST_ITEMS else None
+    return axis if axis is not None and _is_of_components(op, axis) else None
 
 
 def _is_of_components(op: Op, axis: int) -> bool:
-    """Whether a dim has a few components of many items each, wherever it is."""
+    """Whether a dim has a few components of many items each."""
     few = op.dims[axis]
     return few <= MOST_COMPONENTS and op.shape.size >= few * LEAST_ITEMS
 

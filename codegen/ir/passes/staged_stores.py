@@ -16,6 +16,7 @@ rows in shared memory have an odd length, so that threads find them in different
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,9 +34,8 @@ from fusionstitch.codegen.ir.expressions import (
     number,
 )
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
-from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.names import Names
-from fusionstitch.codegen.ir.passes.vectors import changing, depends_on_thread, memory_read
+from fusionstitch.codegen.ir.passes.uses import changing, depends_on_thread, unread_outputs
 from fusionstitch.codegen.ir.statements import (
     Body,
     For,
@@ -47,6 +47,7 @@ from fusionstitch.codegen.ir.statements import (
     Skip,
     Statement,
     Store,
+    StoreVector,
 )
 from fusionstitch.codegen.ir.types import INT, IndexType, Scalar
 from fusionstitch.codegen.ir.walk import every, names, statements
@@ -62,23 +63,13 @@ UNIT = 16
 def stage_stores(kernel: Lowered, named: Names) -> Lowered:
     """The kernel that stores records through shared memory, as far as a block has any."""
     nodes = list(every(kernel.body))
-    others = every(one for function in kernel.functions for one in function.body)
-    read = set(memory_read((*nodes, *others)))
     overwritten = {(b.type, b.size) for b in kernel.buffers if b.overwritten or b.by is not None}
-    stager = _Stager(
-        kernel,
-        {
-            b.name: b
-            for b in kernel.buffers
-            if b.memory is Memory.OUTPUT
-            and b.name not in read
-            and (b.type, b.size) not in overwritten
-            and isinstance(b.type, Scalar)
-        },
-        set(changing(nodes)),
-        depends_on_thread(nodes),
-        named,
-    )
+    outputs = {
+        name: b
+        for name, b in unread_outputs(kernel).items()
+        if isinstance(b.type, Scalar) and (b.type, b.size) not in overwritten
+    }
+    stager = _Stager(kernel, outputs, changing(nodes), depends_on_thread(nodes), named)
     body = stager.body(kernel.body)
     if not stager.staged:
         return kernel
@@ -138,15 +129,20 @@ class _Stager:
         rows = self.rows(one)
         if rows is not None:
             yield from self.stored(one, rows)
-        elif isinstance(one, Group) or (isinstance(one, For) and self.is_common(one)):
+        elif (
+            isinstance(one, Group)
+            or (isinstance(one, For) and self.is_common(one))
+            or (isinstance(one, If) and self.is_common_branch(one))
+        ):
             yield replace(one, body=self.body(one.body))
-        elif isinstance(one, If) and not one.others and self.same(one.condition):
-            yield replace(one, body=self.body(one.body)) if one.given is None else one
         else:
             yield one
 
     def is_common(self, one: For) -> bool:
         return self.same(one.start) and self.same(one.stop)
+
+    def is_common_branch(self, one: If) -> bool:
+        return one.given is None and not one.others and self.same(one.condition)
 
     def same(self, expr: Expr) -> bool:
         """Whether a value is the same for all threads of a block."""
@@ -244,7 +240,6 @@ class _Stager:
 
     def records(self, rows: _Rows) -> Iterator[_Records]:
         """The outputs of which a frame stores whole records, one after the other by row."""
-        row = Var(rows.variable, 1 << 31)
         inner = {one.name for one in every(rows.body) if isinstance(one, Let)}
         known: dict[str, Index] = {}
         stores: dict[str, list[tuple[Store, Index | None]]] = {}
@@ -254,17 +249,19 @@ class _Stager:
             elif isinstance(one, Store) and one.buffer in self.outputs:
                 index = _by(one.address.index, known) if isinstance(one.address, Integer) else None
                 stores.setdefault(one.buffer, []).append((one, index))
-        everywhere = [one for one in statements(rows.body) if hasattr(one, "buffer")]
+        everywhere = (s for s in statements(rows.body) if isinstance(s, (Store, StoreVector)))
+        writes = Counter(one.buffer for one in everywhere)
         for name, found in stores.items():
-            writes = sum(getattr(one, "buffer", None) == name for one in everywhere)
-            if writes == len(found) and (made := self.record(name, found, row, inner)):
+            if writes[name] == len(found) and (
+                made := self.record(name, found, rows.variable, inner)
+            ):
                 yield made
 
     def record(
         self,
         name: str,
         found: Sequence[tuple[Store, Index | None]],
-        row: Var,
+        row: str,
         inner: set[str],
     ) -> _Records | None:
         """What stores to an output write, if these are records."""
@@ -273,11 +270,11 @@ class _Stager:
         for store, index in found:
             if index is None:
                 return None
-            own = sum(step for term, step in index.terms if _names(term) == {row.name})
-            rest = tuple((t, step) for t, step in index.terms if _names(t) != {row.name})
-            plain = all(isinstance(t, Var) for t, _ in index.terms if row.name in _names(t))
+            own = [(t, step) for t, step in index.terms if row in _names(t)]
+            rest = tuple((t, step) for t, step in index.terms if row not in _names(t))
+            by_row = len(own) == 1 and isinstance(own[0][0], Var) and own[0][1] == length
             used = {n for t, _ in rest for n in _names(t)}
-            if own != length or not plain or used & (inner | self.of_threads | self.changing):
+            if not by_row or used & (inner | self.of_threads | self.changing):
                 return None
             bases.add(rest)
             positions[store] = index.const

@@ -14,15 +14,13 @@ and stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fusionstitch.codegen.index_maps.index import Index, Quotient, Remainder, Term
 from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
 from fusionstitch.codegen.ir.expressions import (
-    THREAD,
-    Address,
     Apply,
     Choice,
     Element,
@@ -39,13 +37,13 @@ from fusionstitch.codegen.ir.intrinsics import LOAD
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.names import Names
+from fusionstitch.codegen.ir.passes.uses import changing, depends_on_thread, unread_outputs
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
     Blank,
     Body,
     Fill,
-    For,
     Group,
     If,
     Leave,
@@ -55,7 +53,6 @@ from fusionstitch.codegen.ir.statements import (
     Statement,
     Store,
     StoreVector,
-    Swap,
 )
 from fusionstitch.codegen.ir.types import Raw, Scalar, VectorOf
 from fusionstitch.codegen.ir.walk import every, inside, mapped, names, parts, with_bodies
@@ -70,48 +67,16 @@ _PLAIN = (Array, Assign, Blank, Fill, Let, Note, Store)
 
 def gather_vectors(kernel: Lowered, named: Names) -> Lowered:
     """The kernel with neighbouring accesses of a thread to global memory as vectors."""
-    buffers = {one.name: one for one in kernel.buffers}
     nodes = list(every(kernel.body))
-    others = every(one for function in kernel.functions for one in function.body)
-    read = set(memory_read((*nodes, *others)))
     gathered = _Gatherer(
-        {n: b for n, b in buffers.items() if b.memory is Memory.INPUT and not b.overwritten},
-        {n: b for n, b in buffers.items() if b.memory is Memory.OUTPUT and n not in read},
-        set(changing(nodes)),
+        {b.name: b for b in kernel.buffers if b.memory is Memory.INPUT and not b.overwritten},
+        unread_outputs(kernel),
+        changing(nodes),
         depends_on_thread(nodes),
         named,
     )
     body = gathered.body(kernel.body)
     return replace(kernel, body=body) if gathered.found else kernel
-
-
-def memory_read(nodes: Iterable[Any]) -> Iterator[str]:
-    """The names through which memory is read, or whose address is taken."""
-    for one in nodes:
-        if isinstance(one, (Load, LoadVector, Address)):
-            yield from names(one.buffer)
-        elif isinstance(one, Swap):
-            yield from (one.left, one.right)
-        elif not isinstance(one, Name):
-            yield from (part.name for part in parts(one) if isinstance(part, Name))
-
-
-def changing(nodes: Iterable[Any]) -> Iterator[str]:
-    """Variables that do not keep their first value."""
-    for one in nodes:
-        if isinstance(one, Assign):
-            yield from names(one.target.array if isinstance(one.target, Element) else one.target)
-
-
-def depends_on_thread(nodes: Iterable[Any]) -> set[str]:
-    """Variables whose value depends on the thread."""
-    own = {THREAD.name}
-    for one in nodes:
-        if isinstance(one, Let) and not own.isdisjoint(names(one.value)):
-            own.add(one.name)
-        elif isinstance(one, For) and not own.isdisjoint(names(one.start)):
-            own.add(one.variable)
-    return own
 
 
 @dataclass(frozen=True)
