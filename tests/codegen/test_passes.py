@@ -49,13 +49,13 @@ def test_no_pass_before_the_ways_part_comes_behind_one_of_a_way() -> None:
 
 def test_strict_numerics_leave_out_what_rounds_otherwise() -> None:
     assert names("strict", None) == ["expand", "strength", "scatters"]
-    assert names("strict", Way.MERGE) == ["split", "pieces", "comparisons"]
+    assert names("strict", Way.MERGE) == ["split", "stacks", "pieces", "comparisons"]
     assert set(names("default", None)) > set(names("strict", None))
 
 
 def test_ways_have_passes_of_their_own() -> None:
-    assert names("default", Way.STREAM) == ["streams", "pieces", "comparisons", "roundings"]
-    assert names("default", Way.SHARE) == ["pieces", "variances", "comparisons", "roundings"]
+    assert names("default", Way.STREAM) == ["streams", "stacks", "pieces", "comparisons", "roundings"]
+    assert names("default", Way.SHARE) == ["stacks", "pieces", "variances", "comparisons", "roundings"]
     apart = names("fast", Way.APART)
     merge = names("fast", Way.MERGE)
     assert merge.pop(2) == "halos"
@@ -63,6 +63,7 @@ def test_ways_have_passes_of_their_own() -> None:
     assert apart == [
         "split",
         "concatenates",
+        "stacks",
         "pieces",
         "variances",
         "comparisons",
