@@ -54,8 +54,9 @@ def test_strict_numerics_leave_out_what_rounds_otherwise() -> None:
 
 
 def test_ways_have_passes_of_their_own() -> None:
-    assert names("default", Way.STREAM) == ["streams", "stacks", "pieces", "comparisons", "roundings"]
-    assert names("default", Way.SHARE) == ["stacks", "pieces", "variances", "comparisons", "roundings"]
+    last = ["comparisons", "roundings"]
+    assert names("default", Way.STREAM) == ["streams", "stacks", "pieces", *last]
+    assert names("default", Way.SHARE) == ["stacks", "pieces", "variances", *last]
     apart = names("fast", Way.APART)
     merge = names("fast", Way.MERGE)
     assert merge.pop(2) == "halos"
