@@ -28,7 +28,7 @@ class Annotations:
         once: whether it is computed once, whatever that takes: much depends on each of its elements
             (`rewrite/scan_pieces.py`)
         item: whether it joins components that have most of their computation in common, so that one
-            thread has all of them (`rewrite/short_sorts.py`)
+            thread has all of them (`rewrite/sorts.py`)
         tile: whether it is computed in tiles, with what they share with their neighbours
             (`rewrite/halo_tiles.py`)
         counts: of a parameter without memory: the integer that it stands for, such as the number of

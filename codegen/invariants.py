@@ -99,6 +99,16 @@ def _bins(op: Op) -> Shape:
     return Shape(values.dtype, (rows, op.attrs["size"], width))
 
 
+def _sort_rows(op: Op) -> Shape:
+    [x] = op.operands
+    require(op, x.shape.rank == 2 and x.dtype in ("u32", "u64"), "rows of unsigned integers")
+    rows, elements = x.dims
+    first = op.attrs.get("first", elements)
+    require(op, 0 < first <= elements, "elements that there are")
+    require(op, "merged" not in op.attrs or elements & (elements - 1) == 0, "a power of two")
+    return Shape(x.dtype, (rows, first))
+
+
 _RULES: Mapping[str, Callable[[Op], Shape]] = {
     **SHAPE_RULES,
     "record": _record,
@@ -106,4 +116,5 @@ _RULES: Mapping[str, Callable[[Op], Shape]] = {
     "windows": _windows,
     "reduce": _reduce,
     "bins": _bins,
+    "sort-rows": _sort_rows,
 }

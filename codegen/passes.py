@@ -17,10 +17,12 @@ from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.factors import take_out_factors
 from fusionstitch.codegen.rewrite.halo_tiles import with_halos
 from fusionstitch.codegen.rewrite.joined import compute_pieces, flat_joins
+from fusionstitch.codegen.rewrite.long_rows import divide_rows
 from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
 from fusionstitch.codegen.rewrite.padded_sums import join_padded
 from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.rewrite.scatters import expand_scatters
+from fusionstitch.codegen.rewrite.selected_rows import select_rows
 from fusionstitch.codegen.rewrite.strength import reduce_strength
 from fusionstitch.codegen.rewrite.strength_rules import RULES
 from fusionstitch.codegen.rewrite.sunk import scan_in_pieces, sink_concatenates
@@ -102,6 +104,16 @@ PASSES: tuple[Pass, ...] = (
         rounds=True,
     ),
     Pass("strength again", "what the two before made is reduced", _reduce_strength, rounds=True),
+    Pass(
+        "selected rows",
+        "of sorted rows only the elements are found that are read, if they are the first or last",
+        lambda graph, _: select_rows(graph),
+    ),
+    Pass(
+        "long rows",
+        "rows that no block has as a whole are sorted in parts, which are merged",
+        lambda graph, _: divide_rows(graph),
+    ),
     Pass(
         "scatters",
         "scatters become selects, or reductions of what matches",

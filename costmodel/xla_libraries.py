@@ -1,8 +1,8 @@
 """How long XLA's sorts take, and what it leaves to libraries: transforms, convolutions, solvers.
 
-None of them is part of a pattern. They are modeled where a compiled program's time is divided among
-its kernels, so that the others do not get their share of it. Each rule follows from passes over the
-arrays, steps that wait for each other, and products.
+Of these, kernels may take sorts, and solvers of small matrices. The others are modeled where a
+compiled program's time is divided among its kernels, so that these do not get their share of it.
+Each rule follows from passes over the arrays, steps that wait for each other, and products.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ SEMANTICS: Mapping[str, OpSpec] = {
             "dynamic-slice",
         ),
         *_specs(Kind.UPDATE, 0, 0, "dynamic-update-slice scatter"),
-        *_specs(Kind.REDUCTION, 1, 0, "reduce bins"),
+        *_specs(Kind.REDUCTION, 1, 0, "reduce bins sort-rows"),
         *_specs(Kind.WINDOW, 1, 0, "reduce-window scan"),
         *_specs(Kind.DOT, 2, 0, "dot"),
         *_specs(Kind.FACTOR, 0, 0, "potrf getrf lu-permutation triangular-solve"),

@@ -17,7 +17,7 @@ ROUNDS = 12
 
 def computes(op: Op) -> bool:
     """Whether an op is more than another view of a value."""
-    return kind_of(op.opcode) in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.DOT) or op.opcode == "sort"
+    return kind_of(op.opcode) in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.DOT)
 
 
 def sources(op: Op, shown: Callable[[Op], bool]) -> list[Op]:

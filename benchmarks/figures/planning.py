@@ -52,7 +52,7 @@ def waits(one: Found) -> list[tuple[Op, Op]]:
     for op in graphs.shown_ops(one.graph, inputs=False):
         for before in graphs.sources(op, graphs.computes):
             inside = [b for b in (first, second) if b >> before.id & 1 or b >> op.id & 1]
-            through = "sort" in (op.opcode, before.opcode)
+            through = "dot" in (op.opcode, before.opcode)
             if through and inside:
                 edges.append((before, op))
     return edges
@@ -69,7 +69,7 @@ def draw() -> Picture:
         790,
         "A cycle between two candidates, and the plan without it",
         f"Candidate {p}: {_names(one.patterns[p].bits, ops)}. Candidate {q}: "
-        f"{_names(one.patterns[q].bits, ops)}. Each waits for a sort that waits for the other. "
+        f"{_names(one.patterns[q].bits, ops)}. Each waits for a product that waits for the other. "
         f"Chosen: {chosen}.",
     )
     loops = set(waits(one))
@@ -82,7 +82,7 @@ def draw() -> Picture:
             for bits, name in zip(marked, COLOURS, strict=False):
                 if bits >> op.id & 1:
                     return name
-            return "xla" if op.opcode == "sort" else "panel"
+            return "xla" if op.opcode == "dot" else "panel"
 
         graphs.draw_ops(
             picture,
@@ -97,7 +97,7 @@ def draw() -> Picture:
             for name, number in zip(COLOURS, pair, strict=False)
         ]
         if n:
-            rows.append(("panel", "left to XLA, as are the sorts"))
+            rows.append(("panel", "left to XLA, as are the products"))
         graphs.legend(picture, 20 + PANEL * n, 736, rows)
     return picture
 

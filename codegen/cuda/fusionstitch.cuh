@@ -41,6 +41,7 @@ typedef unsigned long long uint64_t;
 #include "functions.cuh"
 #include "reduce.cuh"
 #include "bins.cuh"
+#include "sorts.cuh"
 #include "cluster.cuh"
 #include "counters.cuh"
 #include "mma.cuh"

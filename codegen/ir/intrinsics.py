@@ -387,6 +387,101 @@ BINS_TOTAL = Intrinsic(
     cost=_totals,
 )
 
+# ---- sorts: rows whose elements lie in lanes, or in the threads of a block -----------------------
+
+#: Instructions of a comparator of two elements, and of keeping one of two, for each 4 bytes of one:
+#: a comparison, and selections.
+COMPARATOR, KEPT = 3, 2
+
+
+def _sorts(called: Called, threads: int) -> Cost:
+    """What threads do with the elements of their own, with those of other lanes, and with those of
+    other warps."""
+    [own], lanes, each, kept = called.values, called["lanes"], called["each"], called["kept"]
+    words, left = own.bytes // FLOAT.bytes, min(each, kept)
+    levels, owners = _log2(lanes), _log2(kept // left)
+    alone = each // 2 * _log2(each) * (_log2(each) + 1) // 2 + levels * left // 2 * _log2(left)
+    # of each level: exchanges, and those of them between warps
+    exchanges = [level if level <= owners else 1 + owners for level in range(1, levels + 1)]
+    beyond = range(LEVELS + 1, levels + 1)
+    between = sum(level - LEVELS if level <= owners else 1 for level in beyond)
+    among = sum(exchanges) - between
+    joins = (COMPARATOR * alone + KEPT * left * (among + between)) * words
+    striped = each if lanes > WARP and kept == lanes * each else 0
+    accesses = (own.bytes, threads * (left * between + striped))
+    meetings = 2 * between + (striped > 0)
+    return Cost(
+        threads,
+        loads=(accesses,) if meetings else (),
+        stores=(accesses,) if meetings else (),
+        barriers=((Scope.BLOCK, meetings),) if meetings else (),
+        shuffles=left * words * among,
+        joins=joins,
+    )
+
+
+def _log2(n: int) -> int:
+    return n.bit_length() - 1
+
+
+def _exchanged(called: Called) -> int:
+    """Bytes of what the threads of a block exchange: in the end all of it, with gaps."""
+    each, kept = called["each"], called["kept"]
+    whole = kept == called["lanes"] * each
+    return called["lanes"] * (each + 1 if whole else min(each, kept)) * called.values[0].bytes
+
+
+_ROWS = _integers("lanes", "each", "kept")
+SORT_LANES = Intrinsic(
+    "fs_sort_lanes",
+    _ROWS,
+    Scope.WARP,
+    changes=FIRST,
+    exchanged=FIRST,
+    cost=lambda called: _sorts(called, WARP),
+)
+
+
+def _merges(called: Called) -> Cost:
+    """One level of these, from what threads have of their own to what neighbours exchange."""
+    [own], each, levels = called.values, called["each"], _log2(called["lanes"])
+    words, between = own.bytes // FLOAT.bytes, max(0, levels - LEVELS)
+    accesses = (own.bytes, called["lanes"] * each * between)
+    return Cost(
+        called["lanes"],
+        loads=(accesses,) if between else (),
+        stores=(accesses,) if between else (),
+        barriers=((Scope.BLOCK, 2 * between),) if between else (),
+        shuffles=each * words * min(levels, LEVELS),
+        joins=(COMPARATOR * (each // 2) * _log2(each) + KEPT * each * levels) * words,
+    )
+
+
+#: What is merged, and shared memory.
+MERGE_BLOCK = Intrinsic(
+    "fs_merge_block",
+    _integers("lanes", "each"),
+    Scope.BLOCK,
+    changes=FIRST,
+    through=1,
+    steps=_within(Scope.BLOCK),
+    exchanged=FIRST,
+    scratch=lambda called: called["lanes"] * called["each"] * called.values[0].bytes,
+    cost=_merges,
+)
+#: What is sorted, and shared memory.
+SORT_BLOCK = Intrinsic(
+    "fs_sort_block",
+    _ROWS,
+    Scope.BLOCK,
+    changes=FIRST,
+    through=1,
+    steps=_within(Scope.BLOCK),
+    exchanged=FIRST,
+    scratch=_exchanged,
+    cost=lambda called: _sorts(called, called.block),
+)
+
 # ---- products on tensor cores -------------------------------------------------------------------
 
 

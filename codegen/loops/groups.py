@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.loops.axes import GroupAxes
 from fusionstitch.codegen.loops.stages import Stage, form_of
+from fusionstitch.codegen.rewrite.extents import OWN_LOOP
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.costmodel.devices import Device
 
@@ -173,11 +174,11 @@ class Group:
         return False
 
     def possible_grid(self, axes: GroupAxes) -> list[int]:
-        """The axes that may be spread over blocks. Of bins, the rows alone: a block has all
-        elements of one."""
+        """The axes that may be spread over blocks. Of bins and sorted rows, the rows alone: a block
+        has all elements of one."""
         grid = axes.grid()
         for stage in self.stages:
-            if stage.op.opcode == "bins":
+            if stage.op.opcode in OWN_LOOP:
                 rows, *_ = axes.dims[stage.number]
                 return [leaf for leaf in grid if leaf in axes.set.leaves(rows)]
         return grid

@@ -122,7 +122,7 @@ class _Merger:
             return False
         if _parted(left, right) or _parted(right, left):
             return False
-        if _strangers(left, right) or _bins(left) or _bins(right):
+        if _strangers(left, right) or _by_rows(left) or _by_rows(right):
             return False
         merged = Group.merged(left, right)
         if merged.tiles == 1 and max(left.tiles, right.tiles) > self.device.sm_count:
@@ -204,7 +204,7 @@ def _strangers(left: Group, right: Group) -> bool:
     )
 
 
-def _bins(group: Group) -> bool:
+def _by_rows(group: Group) -> bool:
     """Whether the data says which of its results each element that it visits belongs to: threads
     that have others to wait for would wait for all of these."""
     return any(s.op.opcode == "bins" for s in group.stages)

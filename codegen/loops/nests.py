@@ -36,6 +36,11 @@ class Role(enum.Enum):
     DOT = "dot"  # accumulated along a sweep for several results per row (dot_nests.py)
     RESULT = "result"  # one element per row and result of such a dot
     BINS = "bins"  # accumulated in what the data says of several elements (lower/bins.py)
+    SORT = "sort"  # all elements of a row at once, put in order (lower/sorts.py)
+
+
+#: The roles of ops that have a nest to themselves.
+OWN_ROLES = {"bins": Role.BINS, "sort-rows": Role.SORT}
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +67,11 @@ class Nest:
 
     def with_role(self, role: Role) -> list[Stage]:
         return [s for s in self.stages if self.role[s] is role]
+
+    @property
+    def own_role(self) -> Role | None:
+        """The role of its only stage, if the threads work on that in a way of their own."""
+        return next((role for role in self.role.values() if role in OWN_ROLES.values()), None)
 
     @property
     def carries(self) -> bool:
@@ -117,9 +127,13 @@ def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
         row, column = group.dot_axes
         return Nest((row,), (column,))
     if stage.op.opcode == "bins":  # all its updates, and of each what lies side by side
-        *_, columns = group.axes.dims[stage.number]
-        beside = [x for x in group.axes.set.leaves(columns) if group.axes.extent(x) != 1]
+        *_, width = group.axes.dims[stage.number]
+        beside = [x for x in group.axes.set.leaves(width) if group.axes.extent(x) != 1]
         return Nest((), (*group.axes.inner_leaves(stage), *beside))
+    if stage.op.opcode == "sort-rows":
+        columns = group.axes.set.leaves(group.axes.dims[stage.number][1])
+        rows = tuple(x for x in own if x not in columns)
+        return Nest(rows, tuple(group.axes.inner_leaves(stage)))
     if tiled and (shape := shape_of_reader(group, stage)) is not None:
         return Nest(*shape)
     if stage.is_reduction:
@@ -137,8 +151,9 @@ def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
 
 def join(group: Group, nest: Nest, stage: Stage, tiled: bool) -> tuple[int, Role] | None:
     """The level and role of `stage` in `nest`, or None if it needs another loop."""
-    if stage.op.opcode == "bins" or nest.with_role(Role.BINS):
-        return None if nest.stages else (0, Role.BINS)
+    own_role = OWN_ROLES.get(stage.op.opcode)
+    if own_role or nest.own_role:
+        return None if own_role is None or nest.stages else (0, own_role)
     own = tuple(group.in_block(stage))
     ordered = any(in_order(s.op) for s in nest.stages)
     if nest.stages and stage.is_reduction and in_order(stage.op) != ordered:

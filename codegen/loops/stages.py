@@ -23,6 +23,7 @@ from fusionstitch.codegen.loops.pieces import Piece, find_pieces
 from fusionstitch.codegen.loops.stream import NOTHING, Stream
 from fusionstitch.codegen.rewrite.extents import (
     LEAST_PAIRED,
+    OWN_LOOP,
     inner_extents,
     is_strided,
     reduced_size,
@@ -72,8 +73,8 @@ class Stage:
     @property
     def visits(self) -> int:
         """Elements that its loop visits."""
-        if self.op.opcode == "bins":
-            return self.op.operands[1].shape.size
+        if self.op.opcode in OWN_LOOP:
+            return max(operand.shape.size for operand in self.op.operands)
         return self.op.shape.size * math.prod(self.inner_extents)
 
     @property
@@ -185,6 +186,8 @@ def body_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
         keys, values, _ = op.operands
         row, _, column = dims
         return [(keys, (row, *inner)), (values, (row, *inner, column))]
+    if op.opcode == "sort-rows":
+        return [(op.operands[0], (dims[0], *inner))]
     return arguments(op, dims)
 
 

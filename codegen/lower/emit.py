@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -31,6 +31,7 @@ from fusionstitch.codegen.lower.bins import lower_bins
 from fusionstitch.codegen.lower.context import Context
 from fusionstitch.codegen.lower.functions import Signature, signature
 from fusionstitch.codegen.lower.nest import lower_rows
+from fusionstitch.codegen.lower.sorts import lower_sorts
 from fusionstitch.codegen.lower.tiles import lower_tile
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.codegen.text.source import comment
@@ -39,6 +40,10 @@ from fusionstitch.codegen.text.source import comment
 #: at each level in every branch: a few hundred reads have become 26,000 lines. Of 500 stored
 #: regions none has a loop of more than 1,000.
 MOST_STATEMENTS = 12_288
+
+
+#: How nests of one stage are written whose threads work in a way of their own.
+OWN_WAYS: Mapping[Role, Callable[[Site], None]] = {Role.BINS: lower_bins, Role.SORT: lower_sorts}
 
 
 class KernelEmitter:
@@ -174,8 +179,7 @@ class KernelEmitter:
                 size = group.points * math.prod(map(group.group.axes.extent, leaves))
                 writer.add(Shared(kind, names[stage], offset, size))
         for nest in group.nests:
-            lower = lower_rows if nest.tile is None else lower_tile
-            if nest.nest.with_role(Role.BINS):
-                lower = lower_bins
+            role = nest.nest.own_role
+            lower = OWN_WAYS[role] if role else lower_rows if nest.tile is None else lower_tile
             with writer.bounded(MOST_STATEMENTS):
                 lower(Site(self.context, group, nest, tile, names, points))

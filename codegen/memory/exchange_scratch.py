@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.dots.streams import layouts_of
 from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
+from fusionstitch.codegen.schedule import sorts
 from fusionstitch.codegen.schedule.bins import bins_bytes, warps_of
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan, slot_bytes
 from fusionstitch.codegen.text.types import compute_bytes
@@ -32,6 +33,9 @@ def exchange_buffers(
         return
     for stage in nest.nest.with_role(Role.BINS):
         yield ExchangeBuffer(nest, (stage,)), warps_of(stage.op, block) * bins_bytes(stage.op)
+    for stage in nest.nest.with_role(Role.SORT):
+        if size := sorts.shared_bytes(stage.op, nest.teams.threads, block):
+            yield ExchangeBuffer(nest, (stage,)), size
     reduced = nest.nest.with_role(Role.REDUCE)
     if nest.teams.joins_warps:  # warps join what they have of all sums of a level at once
         for level in sorted({nest.nest.level[s] for s in reduced}):

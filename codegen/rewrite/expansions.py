@@ -8,13 +8,13 @@ from fusionstitch.codegen.rewrite.bitcasts import expand_bitcast
 from fusionstitch.codegen.rewrite.monoids import Monoids
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scans import expand_scan_part
-from fusionstitch.codegen.rewrite.short_sorts import expand_sort, expand_sorted_part
 from fusionstitch.codegen.rewrite.short_windows import separate, shift
 from fusionstitch.codegen.rewrite.small_matrices import (
     expand_factor_part,
     expand_permutation,
     expand_solve,
 )
+from fusionstitch.codegen.rewrite.sorts import expand_sort, expand_sorted_part
 from fusionstitch.codegen.rewrite.windows import expand_window
 from fusionstitch.hlo.graph import Graph, Op
 

@@ -7,6 +7,9 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Elements that a sum over pairs visits for each that an array it reads has.
 LEAST_PAIRED = 8
+#: Ops of regions alone whose threads work in a way of their own, on all of a row together: bins
+#: (`bins.py`) and sorted rows (`sorts.py`).
+OWN_LOOP = frozenset({"bins", "sort-rows"})
 #: A reduction over at most this many elements is a sequential loop inside its reader.
 INLINE_REDUCE = 4
 
@@ -44,4 +47,4 @@ def inner_extents(op: Op) -> tuple[int, ...]:
         return tuple(op.operands[0].dims[d] for d in sorted(op.attrs["dimensions"]))
     if op.opcode == "dot":
         return tuple(op.operands[0].dims[d] for d in op.attrs["lhs_contract"])
-    return op.operands[0].dims[1:] if op.opcode == "bins" else ()
+    return op.operands[0].dims[1:] if op.opcode in OWN_LOOP else ()

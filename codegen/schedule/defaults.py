@@ -17,7 +17,7 @@ from fusionstitch.codegen.loops.groups import COALESCED, Group, shared_bytes
 from fusionstitch.codegen.loops.nests import Nest, Role, form_nests
 from fusionstitch.codegen.loops.phases import Overwrites, phases
 from fusionstitch.codegen.rewrite.extents import reduced_size
-from fusionstitch.codegen.schedule.bins import block_of
+from fusionstitch.codegen.schedule import bins, sorts
 from fusionstitch.codegen.schedule.choice import (
     CARRYING_THREADS,
     LONG_ROW,
@@ -122,8 +122,10 @@ def _block_of(group: Group, nests: Sequence[Nest]) -> int:
         return _tile_block(group)
     for nest in nests:
         rows, inner = _size(group, nest.rows), _size(group, nest.inner)
-        if bins := nest.with_role(Role.BINS):
-            return block_of(bins[0].op)
+        if own := nest.with_role(Role.BINS):
+            return bins.block_of(own[0].op)
+        if own := nest.with_role(Role.SORT):
+            return sorts.block_of(own[0].op)
         if nest.with_role(Role.CARRY):
             holds = holds_rows_and_sums(group, nest)
             team = max(DEFAULT_BLOCK, _register_team(nest, inner, most))
@@ -213,9 +215,9 @@ def group_choice(
     """The choice for a group in a phase with so many `alike`, itself counted, that fill the device
     together; `cluster` blocks share its rows."""
     carries = any(nest.with_role(Role.CARRY) for nest in nests)
-    bins = any(nest.with_role(Role.BINS) for nest in nests)
+    has_bins = any(nest.with_role(Role.BINS) for nest in nests)
     points = 1
-    if not (carries or bins or group.streamed or cluster > 1):
+    if not (carries or has_bins or group.streamed or cluster > 1):
         points = tuning.points(points_of(group, nests, block, device, alike))
     points = points if group.is_flat else min(points, group.tiles)
     loops = []
@@ -223,8 +225,10 @@ def group_choice(
         tile = _tile(group, nest, points, block) if nest.tiled else None
         if nest.in_order:
             teams = Teams(1)
-        elif bins:
+        elif has_bins:
             teams = Teams(block)
+        elif sorted_ := nest.with_role(Role.SORT):
+            teams = Teams(sorts.team_of(sorted_[0].op, block))
         elif tile is not None:
             teams = Teams(tile.team)
         elif cluster > 1:
@@ -267,7 +271,8 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
         return 1
     # loops over the totals of a scan are short, and all others wait for them
     scans = any(annotations_of(stage.op).once for stage in group.stages)
-    fills = all if scans else any
+    # and a sort takes longer than all loops over what it sorted
+    fills = all if scans or any(n.with_role(Role.SORT) for n in nests) else any
     limit = device.shared_per_sm // SCANNING_BLOCKS if scans else math.inf
     points = 1
     tiles_each = 1 if device.own_blocks else 2
@@ -309,6 +314,8 @@ def _lanes(nest: Nest, group: Group, block: int) -> int:
     inner = _size(group, nest.inner)
     if nest.in_order:
         return 1
+    if own := nest.with_role(Role.SORT):
+        return sorts.team_of(own[0].op, block)
     if nest.tiled:
         return TILED_LANES if group.dot_axes is None else WARP // TENSOR_ROWS
     if not nest.inner or strided(nest):

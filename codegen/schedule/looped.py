@@ -17,6 +17,7 @@ from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.nests import Nest, join, new_nest
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.loops.stream import Stream
+from fusionstitch.codegen.rewrite.extents import OWN_LOOP
 from fusionstitch.codegen.schedule.defaults import DEFAULT_BLOCK, in_columns
 from fusionstitch.codegen.schedule.printed import levels as levels_of
 from fusionstitch.codegen.schedule.schedule import Teams
@@ -120,7 +121,7 @@ def nest_of(
     """The nest of a loop, with its rows and inner axes from the attrs of its first stage, and the
     group. The group gets the axes of the tile if the loop is that of a lone dot, or a stream."""
     first = stages[0]
-    if first.op.opcode == "bins":  # the data says which of its elements a row has
+    if first.op.opcode in OWN_LOOP:  # the data says which of its elements a row has
         own = new_nest(group, first, loop.tiled)
         rows, inner = list(own.rows), list(own.inner)
     else:

@@ -36,7 +36,7 @@ def spread(group: Group, lines: Mapping[Stage, Schedule]) -> tuple[Group, dict[S
             raise CodegenError(
                 f"{line.identifier}: a dim of extent {axes.extent(leaf)} cannot be GRID, "
                 "because a loop of its block sums over it, reads it at another index, or has bins "
-                "of all of it."
+                "of all of it, or sorts it."
             )
         if _grid(levels[stage]) != grid:
             raise CodegenError(

@@ -53,7 +53,7 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
         shared = group.shared
         placed = {s for s in nest.nest.stages if s.op.id in written or s.cuts or s in shared}
         return tiled_walk(group, nest, nest.tile, plan.block, placed)
-    if nest.nest.with_role(Role.BINS):
+    if nest.nest.own_role:
         return ONE_BY_ONE
     width = vector_width(plan, group, nest, written)
     run = run_of(group, nest, plan.block)

@@ -12,7 +12,7 @@ from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.types import INT, LONG
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
-from fusionstitch.codegen.rewrite.extents import inner_extents
+from fusionstitch.codegen.rewrite.extents import OWN_LOOP, inner_extents
 from fusionstitch.codegen.settings import Settings
 from fusionstitch.codegen.while_loops.flat import Flat, Loop
 from fusionstitch.codegen.while_loops.lower import Locations, Lowering
@@ -56,6 +56,8 @@ def in_rows(flat: Flat, settings: Settings) -> InRows:
     work = rows.total(flat)
     if work > MOST_WORK:
         raise CodegenError(f"A thread would run {work} instructions of its row an iteration.")
+    if (shared := next((op for op in flat.graph if op.opcode in OWN_LOOP), None)) is not None:
+        raise CodegenError(f"Threads work together on each row of {shared.name}.")
     sums = [op for op in flat.graph.ops[:-1] if kind_of(op.opcode) is Kind.REDUCTION]
     joined = max((math.prod(inner_extents(op)) for op in sums), default=0)
     if joined > MOST_JOINED:

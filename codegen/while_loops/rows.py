@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.index_maps.index import Fetched, Index, Var, variable
 from fusionstitch.codegen.index_maps.maps import is_branching, reads
 from fusionstitch.codegen.loops.stages import body_reads
-from fusionstitch.codegen.rewrite.extents import inner_extents
+from fusionstitch.codegen.rewrite.extents import OWN_LOOP, inner_extents
 from fusionstitch.codegen.while_loops.flat import Flat
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import Op
@@ -173,6 +173,8 @@ class Axes:
                     self.cut.add(op.id)
                     continue
                 self._mix(op, (operand.id, d), *((op.id, own[v]) for v in _along(at) if v in own))
+        if op.opcode in OWN_LOOP:  # any element of a row may be made of any
+            self._mix(op, *((op.id, d) for d in range(1, op.shape.rank)))
         if op.opcode == "dynamic-update-slice":  # it has the dims of what it replaces all of, too
             for d in range(op.shape.rank):
                 self._join((op.operands[0].id, d), (op.id, d))

@@ -59,16 +59,16 @@ def block() -> Target:
     return balanced, (f32(4096, 64, 64),)
 
 
-def ranked(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two chains that have nothing in common, each with a sort, which XLA keeps."""
+def projected(x: jax.Array, y: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two chains, each with a large product, which XLA keeps."""
     a = jax.nn.softmax(x)
-    b = jax.nn.softmax(jnp.sort(a - a.mean(0)))
-    return b, jax.nn.softmax(jnp.sort(jax.nn.softmax(y)))
+    b = jax.nn.softmax((a - a.mean(0)) @ w)
+    return b, jax.nn.softmax(jax.nn.softmax(y) @ w)
 
 
 def cycle() -> Target:
     """Kernels that would wait for each other."""
-    return ranked, (f32(1024, 1024), f32(1024, 1024))
+    return projected, (f32(1024, 1024), f32(1024, 1024), f32(1024, 1024))
 
 
 def heat(u: jax.Array) -> jax.Array:

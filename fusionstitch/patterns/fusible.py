@@ -11,8 +11,8 @@ from fusionstitch.codegen.rewrite.few_terms import is_of_few_terms
 from fusionstitch.codegen.rewrite.monoids import expressible
 from fusionstitch.codegen.rewrite.scans import runnable
 from fusionstitch.codegen.rewrite.scatters import stitchable
-from fusionstitch.codegen.rewrite.short_sorts import is_short
 from fusionstitch.codegen.rewrite.small_matrices import is_small
+from fusionstitch.codegen.rewrite.sorts import sortable
 from fusionstitch.codegen.rewrite.windows import walkable
 from fusionstitch.codegen.text.expressions import supported
 from fusionstitch.costmodel.devices import Device
@@ -142,7 +142,7 @@ def _scatter(op: Op, device: Device) -> Verdict:
 
 
 def _small(op: Op, device: Device) -> Verdict:
-    check = {Kind.FACTOR: is_small, Kind.SORT: is_short}.get(kind_of(op.opcode))
+    check = {Kind.FACTOR: is_small, Kind.SORT: sortable}.get(kind_of(op.opcode))
     return check(op) if check else allow()
 
 

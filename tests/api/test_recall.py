@@ -31,6 +31,7 @@ from fusionstitch.trial.fewer import fewer
 from fusionstitch.trial.outcome import DIRECT
 from fusionstitch.trial.request import TrialRequest, on_trial
 from tests.guard.both import Both
+from tests.kept import kept_sort
 
 SPEC = jax.ShapeDtypeStruct((256, 384), jnp.float32)
 GUARDED = fs.Options(scorer="guarded")
@@ -42,7 +43,7 @@ def mixed(x: jax.Array) -> jax.Array:
 
 
 def alone(x: jax.Array) -> jax.Array:
-    return jnp.sort(x)
+    return kept_sort(x)
 
 
 def off_by(share: float) -> dict[str, ModelError]:
@@ -156,7 +157,7 @@ TRIED = GUARDED.replace(trial="copies")
 def twice(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Two patterns: the sort keeps them apart."""
     first = mixed(x)
-    return first, mixed(jnp.sort(first, 0)[:128])
+    return first, mixed(kept_sort(first, 0)[:128])
 
 
 def attempted(

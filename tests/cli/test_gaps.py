@@ -16,6 +16,7 @@ from fusionstitch.commands import cli
 from fusionstitch.reports.floors import Part, floors, parts
 from fusionstitch.reports.report import Report
 from tests.conftest import Golden
+from tests.kept import kept_sort
 
 PROGRAM = """
 import jax, jax.numpy as jnp
@@ -25,7 +26,7 @@ def rows(x):
     return s * (s * x).sum(0)
 
 def around_a_sort(x):
-    return rows(jnp.sort(rows(x), axis=0))
+    return rows(jax.lax.sort((y := rows(x), y), dimension=0, num_keys=2)[0])
 
 def one():
     return rows, (jax.ShapeDtypeStruct((2048, 1024), jnp.float32),)
@@ -35,7 +36,7 @@ def sorted_():
 
 def left():
     def step(i, x):
-        return jnp.sort(x * 1.5, axis=0)
+        return jax.lax.sort((y := x * 1.5, y), dimension=0, num_keys=2)[0]
     return (lambda x: jax.lax.fori_loop(0, 10, step, x)), (
         jax.ShapeDtypeStruct((2048, 1024), jnp.float32),
     )
@@ -122,7 +123,7 @@ def parts_of(report: Report) -> list[Part]:
 
 def test_parts_hold_all_that_the_model_has_times_for() -> None:
     def program(x: jax.Array) -> jax.Array:
-        y = jnp.sort(jax.nn.softmax(x), axis=0)
+        y = kept_sort(jax.nn.softmax(x), axis=0)
         return jax.nn.softmax(y) * y.sum(0)
 
     report = report_of(program, 2048, 1024)
@@ -133,7 +134,7 @@ def test_parts_hold_all_that_the_model_has_times_for() -> None:
 
 
 def test_what_the_model_has_no_time_for_is_not_held_against_it() -> None:
-    report = report_of(lambda x: jax.nn.softmax(jnp.sort(x, axis=0)), 2048, 1024)
+    report = report_of(lambda x: jax.nn.softmax(kept_sort(x, axis=0)), 2048, 1024)
     assert report.trial is not None
     of = floors(report.trial.stitched, report.trial.module)
     assert of.priced.us < of.whole.us * 1.01

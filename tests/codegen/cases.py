@@ -15,6 +15,7 @@ from tests.codegen import (
     refused_cases,
     scan_cases,
     slice_cases,
+    sort_cases,
     table_cases,
     team_cases,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "refused_cases",
     "scan_cases",
     "slice_cases",
+    "sort_cases",
     "table_cases",
     "team_cases",
 ]

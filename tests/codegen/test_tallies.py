@@ -29,7 +29,7 @@ UPPER = {
 SAMPLED = {
     *("streamed_causal_f32", "streamed_causal_bf16", "streamed_causal_f16"),
     *("teams_with_rows_of_their_own", "teams_of_a_clipped_step"),
-    *("pieces_of_a_stack", "split_columns"),
+    *("pieces_of_a_stack", "split_columns", "grouped_queries"),
     *("bins_of_halves", "bins_of_vectors"),
 }
 #: How far those may be off.

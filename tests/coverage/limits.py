@@ -36,7 +36,7 @@ FAMILIES = {
     "others": ("Others, without a NumPy reference", False),
 }
 #: Made by code generation alone: no module holds them.
-INTERNAL = frozenset({"record", "member", "windows", "inverse-erf", "bins"})
+INTERNAL = frozenset({"record", "member", "windows", "inverse-erf", "bins", "sort-rows"})
 #: Ops that end a pattern, whatever their types: XLA, its libraries and its runtime do them.
 XLA_ALONE = """
     convolution, fft, cholesky, while, conditional, call, custom-call,

@@ -1,12 +1,11 @@
-"""Sorts of short rows and their largest elements, and of rows with one element more than kernels
-take."""
+"""Sorts of rows and their largest elements, as long as a thread has them, and longer."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 from jax import lax
 
-from fusionstitch.codegen.rewrite.short_sorts import MOST_ELEMENTS
+from fusionstitch.codegen.rewrite.sorts import MOST_ELEMENTS
 from tests.coverage.table import EVERY, add, draw, finished
 
 FAMILY = "sorts"
@@ -18,7 +17,7 @@ FUNCTIONS = {
 }
 for op, fun in FUNCTIONS.items():
     for dtype in EVERY:
-        lengths = (7,) if dtype != "float32" else (2, 7, MOST_ELEMENTS, MOST_ELEMENTS + 1)
+        lengths = (7,) if dtype != "float32" else (2, 7, MOST_ELEMENTS, MOST_ELEMENTS + 1, 2000)
         for n in lengths:
             add(FAMILY, op, dtype, finished(fun), draw((9, n), dtype), note=f"{n} elements")
 add(

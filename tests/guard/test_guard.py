@@ -25,6 +25,7 @@ from fusionstitch.plan import findings
 from fusionstitch.runtime.cache import Database
 from fusionstitch.tuning.tuned import NOTHING
 from tests.guard.both import H200, Both, guarded, lowered
+from tests.kept import kept_sort
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,7 @@ def mixed(x: jax.Array) -> jax.Array:
 def several(*xs: jax.Array) -> list[jax.Array]:
     """Patterns that have nothing in common: sorts keep them apart."""
     for n, x in enumerate(xs):
-        xs = (*xs[:n], jnp.sort(mixed(x), 0), *xs[n + 1 :])
+        xs = (*xs[:n], kept_sort(mixed(x), 0), *xs[n + 1 :])
     return [mixed(x) for x in xs]
 
 
@@ -288,7 +289,7 @@ def test_what_could_not_be_measured_is_not_tried_again(
 
 
 def both_alone(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return mixed(x), mixed(jnp.sort(y, 0))
+    return mixed(x), mixed(kept_sort(y, 0))
 
 
 def test_the_kernels_next_to_those_that_patterns_touch_are_measured_too() -> None:

@@ -18,6 +18,7 @@ from fusionstitch.compiler.stitched import Stitched
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.runtime import emulate, emulated_call
 from tests.examples.test_examples import load
+from tests.kept import kept_sort
 from tests.programs import PROGRAMS, Program, precision, reference, reference64
 
 #: Programs in which even the paper's scorer finds nothing to stitch, as no two ops can be fused, or
@@ -129,14 +130,14 @@ def overwritten(result: Stitched) -> int:
 def _alive(p: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
     """The donated p is overwritten by nothing: XLA's sort and a second kernel read it later."""
     moved = jnp.tanh(p) * 2.0 + x
-    ordered = jnp.sort(p, axis=1)
+    ordered = kept_sort(p, axis=1)
     return moved, ordered * 2.0 + 1.0, jnp.exp(p - ordered).sum(0) + p[0]
 
 
 def _chain(p: jax.Array, x: jax.Array) -> jax.Array:
     """Three kernels, each may overwrite what the one before wrote; x is not donated."""
     for _ in range(3):
-        p = jnp.sort(jnp.tanh(p) * 2.0 + x, axis=1)
+        p = kept_sort(jnp.tanh(p) * 2.0 + x, axis=1)
     return p + 1.0
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import fusionstitch as fs
 from fusionstitch.reports.report import Report
+from tests.kept import kept_sort
 
 #: A scope that a page must write out as text.
 HOSTILE = "</script><img src=x onerror=alert(1)><!--'\"&{{7*7}}"
@@ -20,8 +21,8 @@ def mixed(x: jax.Array) -> jax.Array:
 
 def several(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     with jax.named_scope("outer"), jax.named_scope(HOSTILE):
-        y = jnp.sort(mixed(x), axis=0)
-    z = jax.lax.fori_loop(0, 7, lambda _, v: jnp.sort(mixed(v), axis=0), y)
+        y = kept_sort(mixed(x), axis=0)
+    z = jax.lax.fori_loop(0, 7, lambda _, v: kept_sort(mixed(v), axis=0), y)
     point = jax.lax.fori_loop(0, 50, lambda _, v: v + 0.01 * jnp.tanh(v), x[0])
     return mixed(z), point
 

@@ -1,10 +1,13 @@
-"""Sorts of short rows and their largest elements in kernels, against jax.jit."""
+"""Sorts of rows and their largest elements in kernels, against jax.jit.
+
+What the kernels of longer rows compute is also checked with the other cases (sort_cases.py)."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,16 +20,30 @@ from hypothesis import strategies as st
 from jax import lax
 
 import fusionstitch as fs
-from fusionstitch.codegen.generate import generate
-from fusionstitch.codegen.rewrite.short_sorts import BITS, MOST_ELEMENTS, comparators
+from fusionstitch.codegen.generate import generate, plan_kernel
+from fusionstitch.codegen.invariants import check_region
+from fusionstitch.codegen.rewrite.expansions import expand
+from fusionstitch.codegen.rewrite.long_rows import MOST_OF_BLOCK, SELECTED_PART, divide_rows
+from fusionstitch.codegen.rewrite.selected_rows import select_rows
+from fusionstitch.codegen.rewrite.sorts import (
+    BITS,
+    LONGEST,
+    MOST_ELEMENTS,
+    comparators,
+)
+from fusionstitch.codegen.rewrite.strength import reduce_strength
+from fusionstitch.codegen.rewrite.strength_rules import RULES
+from fusionstitch.codegen.schedule.sorts import Shape, block_of, shape_of, team_of
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.orders import order_of
 from fusionstitch.hlo.text import text_to_proto
 from fusionstitch.patterns.fusible import fusible
+from tests.codegen.cases import CASES
 from tests.codegen.regions import ORDERS, Built, Case, build, lowered, whole, whole_of
 
 H200 = device("h200")
@@ -106,6 +123,30 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
         (integers(9, 6), special(9, 6)),
     ),
     "the longest": (lambda x: jnp.argsort(x, 1), (special(6, MOST_ELEMENTS),)),
+    **{
+        f"all of {name_of(t)}": (
+            lambda x: (jnp.sort(x, 0), jnp.argsort(x, 1), lax.top_k(x, 3)),
+            ((special if t in FLOATS else integers)(40, 70, dtype=t),),
+        )
+        for t in (*FLOATS, *INTEGERS)
+    },
+    **{
+        f"rows of {n}": (lambda x: (jnp.sort(x, 1), jnp.argsort(x, 1)), (special(rows, n),))
+        for rows, n in ((35, 33), (19, 64), (18, 65), (9, 256), (3, 1024), (2, 2049), (1, 5000))
+    },
+    "the longest of a thread with others": (
+        by_key,
+        (special(9, 77), integers(9, 77), special(9, 77, dtype=np.float16)),
+    ),
+    "by what is computed of longer rows": (
+        lambda x, y: by_key(jnp.abs(x), y * 2 + x),
+        (integers(9, 66), special(9, 66)),
+    ),
+    "along a dim in the middle": (
+        lambda x: (jnp.sort(x, 1), jnp.argsort(x, 1)),
+        (special(3, 45, 5),),
+    ),
+    "ranks": (lambda x: jnp.argsort(jnp.argsort(x, 1), 1) * 2.0, (special(5, 90),)),
     "median": (median, (np.random.default_rng(0).standard_normal((9, 9)).astype(np.float32),)),
 }
 
@@ -179,6 +220,202 @@ def test_keys_alone_take_half_as_many_bits() -> None:
     assert "uint64_t" in source
 
 
+# ---- rows that threads share ---------------------------------------------------------------------
+
+
+def rows_of(rows: int, n: int) -> Op:
+    """The op of a region that sorts such rows."""
+    shape = jax.ShapeDtypeStruct((rows, n), jnp.float32)
+    region = expand(whole_of(lambda x: jnp.argsort(x, 1), shape), "default")
+    return next(op for op in region if op.opcode == "sort-rows")
+
+
+@pytest.mark.parametrize(
+    ("n", "block", "shape"),
+    [
+        (33, 256, Shape(8, 8, 64)),
+        (64, 256, Shape(8, 8, 64)),
+        (65, 256, Shape(16, 8, 128)),
+        (512, 256, Shape(32, 16, 512)),
+        (513, 256, Shape(32, 32, 1024)),
+        (1025, 128, Shape(128, 16, 2048)),
+        (4096, 256, Shape(256, 16, 4096)),
+        (MOST_OF_BLOCK, 1024, Shape(1024, 16, MOST_OF_BLOCK)),
+    ],
+)
+def test_threads_share_what_is_a_power_of_two(n: int, block: int, shape: Shape) -> None:
+    op = rows_of(2, n)
+    assert block_of(op) == block
+    assert shape_of(op, team_of(op, block), block) == shape
+
+
+@pytest.mark.parametrize(("threads", "block"), [(64, 256), (24, 256), (8, 256), (1024, 1024)])
+def test_teams_that_cannot_sort_are_told_which_can(threads: int, block: int) -> None:
+    op = rows_of(2, 1000)
+    with pytest.raises(CodegenError, match="Give 32 of 256 a row"):
+        shape_of(op, threads, block)
+
+
+def test_equal_sorts_are_one() -> None:
+    """Results of several operands come from one sort of their keys."""
+    args = special(9, 77), integers(9, 77)
+    region = expand(whole_of(by_key, *args), "default")
+    region = reduce_strength(region, RULES)
+    assert sum(op.opcode == "sort-rows" for op in region) == 1
+
+
+def test_what_reads_sorted_rows_is_in_their_kernel() -> None:
+    """Without memory between them that other blocks see."""
+    shape = jax.ShapeDtypeStruct((4096, 200), jnp.float32)
+    for fun in (lambda x: jnp.argsort(x, 1), lambda x: jnp.sort(x, 1).cumsum(1), median):
+        kernel = generate(whole_of(fun, shape), H200)
+        assert "fs_sort_lanes<" in kernel.source
+        assert kernel.scratch == ()
+
+
+@pytest.mark.parametrize("name", ["rows_in_order", "sorted_columns", "largest_of_rows"])
+@pytest.mark.parametrize(("team", "tile"), [(4, 1), (8, 3), (32, 5)])
+def test_any_team_sorts(name: str, team: int, tile: int, host_compiler: str) -> None:
+    case = CASES[name].case()
+    first = plan_kernel(case.graph, case.device, case.options).template
+    text = re.sub(r"cta_num=\d+;|cta_per_sm=\w+;", "", first)
+    text = re.sub(r"tile=\d+;", f"tile={tile};", text)
+    text = re.sub(r"team=\d+;(?=[^;]*sort-rows)", f"team={team};", text)
+    assert text != first
+    other = replace(case, options=replace(case.options, template=text))
+    built = build([other])
+    assert f"fs_sort_lanes<{team}, " in built.kernels[other].source
+    for order, seed in ORDERS:
+        built.check(other, order, seed)
+
+
+# ---- the first or the last of them ---------------------------------------------------------------
+
+
+def selected(fun: Callable[..., Any], *dims: int) -> list[tuple[int, ...]]:
+    """The dims of what is sorted in the region of a function of an array."""
+    region = expand(whole_of(fun, jax.ShapeDtypeStruct(dims, jnp.float32)), "default")
+    found = select_rows(region)
+    check_region(found, region)
+    return [op.dims for op in found if op.opcode == "sort-rows"]
+
+
+@pytest.mark.parametrize(
+    ("fun", "dims"),
+    [
+        (lambda x: lax.top_k(x, 8), (6, 8)),
+        (lambda x: lax.top_k(x, 8)[0][:, :3], (6, 3)),
+        (lambda x: jnp.sort(x, 1)[:, 2:9], (6, 9)),
+        (lambda x: jnp.sort(x, 1)[:, ::-1][:, :7], (6, 7)),
+        (lambda x: jnp.argsort(x, 1)[:, -4:] + 1, (6, 4)),
+        (lambda x: jnp.sort(x.T, 0)[:5].T * 2, (6, 5)),
+        (lambda x: jnp.sort(x.reshape(2, 3, 300), 2)[..., :5], (6, 5)),
+        (lambda x: jnp.sort(x, 1)[:, :64], (6, 64)),
+        # too many, in the middle, summed, or needed as a whole besides
+        (lambda x: jnp.sort(x, 1)[:, :65], (6, 300)),
+        (lambda x: jnp.sort(x, 1)[:, 100:110], (6, 300)),
+        (lambda x: jnp.sort(x, 1).sum(1), (6, 300)),
+        (lambda x: (jnp.sort(x, 1)[:, :5], jnp.sort(x, 1)), (6, 300)),
+        (lambda x: jnp.sort(x, 1).reshape(6, 3, 100)[:, 0, :5], (6, 300)),
+        (lambda x: x[:, jnp.argsort(x, 1)[0]][:, :3], (6, 300)),
+    ],
+)
+def test_what_is_read_alone_is_selected(fun: Any, dims: tuple[int, ...]) -> None:
+    assert set(selected(fun, 6, 300)) == {dims}
+
+
+def test_few_of_few_are_sorted_as_a_whole() -> None:
+    assert selected(lambda x: lax.top_k(x, 10), 6, 40) == [(6, 10)] * 2
+    assert selected(lambda x: lax.top_k(x, 11), 6, 40) == [(6, 40)] * 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_any_number_of_the_first_is_found(data: st.DataObject) -> None:
+    n = data.draw(st.integers(4 * 2, 1200), "elements")
+    k = data.draw(st.integers(1, min(n // 4, 64)), "first")
+    rows = data.draw(st.integers(1, 20 if n < 300 else 3), "rows")
+    last = data.draw(st.booleans(), "last")
+    seed = data.draw(st.integers(0, 99), "seed")
+    x = np.random.default_rng(seed).integers(-n // 3, n // 3, (rows, n)).astype(np.int32)
+    part = slice(-k, None) if last else slice(k)
+
+    def fun(x: Any) -> Any:
+        return jnp.sort(x, 1)[:, part], jnp.argsort(x, 1)[:, part]
+
+    case = Case(whole_of(fun, x), [x], options=CHECKED)
+    in_order, places = build([case]).checked().run(case, "random", seed)
+    np.testing.assert_array_equal(in_order, np.sort(x, 1)[:, part])
+    np.testing.assert_array_equal(places, np.argsort(x, 1, kind="stable")[:, part])
+
+
+# ---- rows that no block has ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8])
+@pytest.mark.parametrize("n", [MOST_OF_BLOCK + 1, 5 * 8192])
+def test_long_rows_are_sorted_in_parts(n: int, dtype: Any, host_compiler: str) -> None:
+    """Of which there is a power of two, the last ones empty."""
+    x = np.random.default_rng(n).integers(0, 250, (2, n)).astype(dtype)
+    case = Case(whole_of(lambda x: (jnp.sort(x, 1), jnp.argsort(x, 1)), x), [x], options=CHECKED)
+    built = build([case])
+    assert "fs_merge_block<" in built.kernels[case].source
+    in_order, places = built.run(case)
+    np.testing.assert_array_equal(in_order, np.sort(x, 1))
+    np.testing.assert_array_equal(places, np.argsort(x, 1, kind="stable"))
+
+
+@pytest.mark.parametrize("k", [1, 40])
+def test_the_first_of_parts_compete(k: int, host_compiler: str) -> None:
+    x = special(3, MOST_OF_BLOCK + 5)
+
+    def fun(x: Any) -> Any:
+        return lax.top_k(x, k), jnp.argsort(x, 1)[:, -k:]
+
+    case = Case(whole_of(fun, x), [x], options=CHECKED)
+    built = build([case])
+    assert "fs_merge_block<" not in built.kernels[case].source
+    expected = jax.tree.leaves(jax.jit(fun)(x))
+    for order, seed in ORDERS:
+        assert all(map(alike, built.run(case, order, seed), expected))
+
+
+def test_those_that_compete_may_be_too_many_at_once() -> None:
+    shape = jax.ShapeDtypeStruct((2, 1 << 20), jnp.float32)
+    region = expand(whole_of(lambda x: lax.top_k(x, 50)[0], shape), "default")
+    divided = divide_rows(select_rows(region))
+    check_region(divided, region)
+    rows = [op.operands[0].dims for op in divided if op.opcode == "sort-rows"]
+    assert rows == [(4096, SELECTED_PART), (400, SELECTED_PART), (2, 10_000)]
+
+
+# ---- rows of any length --------------------------------------------------------------------------
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_rows_of_any_length_are_sorted(data: st.DataObject) -> None:
+    n = data.draw(st.integers(MOST_ELEMENTS + 1, 600), "elements")
+    rows = data.draw(st.integers(1, 40), "rows")
+    seed = data.draw(st.integers(0, 99), "seed")
+    x = np.random.default_rng(seed).integers(-n // 4, n // 4, (rows, n)).astype(np.int32)
+    case = Case(whole_of(lambda x: (jnp.sort(x, 1), jnp.argsort(x, 1)), x), [x], options=CHECKED)
+    in_order, places = build([case]).checked().run(case, "random", seed)
+    np.testing.assert_array_equal(in_order, np.sort(x, 1))
+    np.testing.assert_array_equal(places, np.argsort(x, 1, kind="stable"))
+
+
+def test_a_loop_sorts_its_rows(host_compiler: str) -> None:
+    def fun(x: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, c: jnp.sort(c, 1)[:, ::-1] * 2 + i, x)
+
+    x = np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32)
+    stitched = fs.jit(fun, options=fs.Options(backend="emulate", fallback="error"))
+    np.testing.assert_array_equal(stitched(x), jax.jit(fun)(x))
+    [kernel] = stitched.lower(x).compile().kernels
+    assert "fs_sort_" in kernel.source
+
+
 # ---- the network ---------------------------------------------------------------------------------
 
 
@@ -221,10 +458,10 @@ def refusal(fun: Callable[..., Any], *args: Any) -> str:
 
 def test_long_rows_are_left_to_xla() -> None:
     for fun in (lambda x: jnp.sort(x, 1), lambda x: lax.top_k(x, 2)):
-        assert fusible(sort_of(lowered(fun, special(4, MOST_ELEMENTS))), H200)
-        assert "long rows" in refusal(fun, special(4, MOST_ELEMENTS + 1))
+        assert fusible(sort_of(lowered(fun, jax.ShapeDtypeStruct((2, LONGEST), "f"))), H200)
+        assert "long rows" in refusal(fun, jax.ShapeDtypeStruct((2, LONGEST + 1), "f"))
     # along the other dim, rows are short
-    assert fusible(sort_of(lowered(lambda x: jnp.sort(x, 0), special(4, 99))), H200)
+    assert fusible(sort_of(lowered(lambda x: jnp.sort(x, 0), special(4, LONGEST + 1))), H200)
 
 
 def test_keys_of_other_types_are_left_to_xla() -> None:

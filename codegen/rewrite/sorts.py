@@ -1,12 +1,14 @@
-"""Sorts of short rows, and the largest elements of them, by comparators of two elements.
+"""Sorts of rows, and the largest elements of them, by comparators of two elements.
 
     sort(x[..., 3])    ->    c = bits of x[i], and i;    low, high = min(c0, c1), max(c0, c1); ...
+    sort(x[..., 300])  ->    c = bits of x[i], and i;    sort-rows(c)
 
 An element of a row becomes an unsigned integer. Its upper bits are ordered as the keys are, and its
 lower ones are the element's number, which keeps equal keys in their order and says which elements
 of other operands belong to them. A network of comparators (K. E. Batcher, Sorting networks and
-their applications, 1968) sorts these integers. One thread has a row in registers, as it has a small
-matrix (`small_matrices.py`).
+their applications, 1968) sorts these integers. One thread has a short row in registers, as it has a
+small matrix (`small_matrices.py`). Threads share a longer one, `sort-rows`, an op of regions alone:
+each row of an array [R, N] in ascending order (`codegen/lower/sorts.py`, `long_rows.py`).
 
 Where nothing but keys is sorted, equal ones need no numbers: by default -0 comes before 0, which
 JAX leaves in their order, and takes half as many bits.
@@ -24,8 +26,10 @@ from fusionstitch.hlo.graph import FLOATS, Op
 from fusionstitch.hlo.orders import Order, is_canonical, order_of
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
-#: Elements of a row, at most.
-MOST_ELEMENTS = 32
+#: Elements of a row that one thread has, at most, and of the longest row.
+MOST_ELEMENTS, LONGEST = 32, 1 << 20
+#: Elements at one end of a row that are found without sorting it, at most.
+MOST_SELECTED = 64
 #: Bits of keys, by type.
 BITS = {
     **dict.fromkeys(("pred", "s8", "u8"), 8),
@@ -35,11 +39,11 @@ BITS = {
 _UNSIGNED = frozenset({"pred", "u8", "u16", "u32"})
 
 
-def is_short(op: Op) -> Verdict:
+def sortable(op: Op) -> Verdict:
     """Whether kernels sort the rows of a `sort`, or find what a `topk` does."""
     x, order = op.operands[0], _order(op)
-    if (elements := x.dims[op.attrs["dimension"]]) > MOST_ELEMENTS:
-        return forbid("XLA sorts such long rows.", elements=elements, limit=MOST_ELEMENTS)
+    if (elements := x.dims[op.attrs["dimension"]]) > LONGEST:
+        return forbid("XLA sorts such long rows.", elements=elements, limit=LONGEST)
     if order is None:
         return forbid("Kernels sort by one key, in an order that says where NaN belongs.")
     if order.key.dtype not in BITS:
@@ -48,9 +52,9 @@ def is_short(op: Op) -> Verdict:
 
 
 def expand_sort(op: Op, strict: bool) -> list[Op] | None:
-    """The ops of the only operand of a sort, sorted; None for a sort of several, or of long rows.
-    `strict`: zeros stay in their order, whatever their signs."""
-    if op.shape.is_tuple or not is_short(op):
+    """The ops of the only operand of a sort, sorted; None for a sort of several, or one that is not
+    `sortable`. `strict`: zeros stay in their order, whatever their signs."""
+    if op.shape.is_tuple or not sortable(op):
         return None
     row = _Row(op, op, numbered=strict)
     row.result(0)
@@ -58,9 +62,9 @@ def expand_sort(op: Op, strict: bool) -> list[Op] | None:
 
 
 def expand_sorted_part(op: Op) -> list[Op] | None:
-    """The ops of one result of a sort of short rows; None for every other op."""
+    """The ops of one result of a sort that is `sortable`; None for every other op."""
     source, number = op.operands[0], op.attrs["index"]
-    if source.opcode not in ("sort", "topk") or not is_short(source):
+    if source.opcode not in ("sort", "topk") or not sortable(source):
         return None
     row = _Row(op, source)
     if source.opcode == "sort":
@@ -97,7 +101,7 @@ class _Row:
 
     def __init__(self, op: Op, source: Op, numbered: bool = True):
         order = _order(source)
-        assert order is not None  # is_short
+        assert order is not None  # sortable
         self.chain, self.order = Chain(op), order
         self.dim, self.inputs = source.attrs["dimension"], source.operands
         self.x = source.operands[order.operand]
@@ -107,7 +111,8 @@ class _Row:
         self.canonical = order.key is not order.element and is_canonical(order)
         self.numbered = numbered or not (self.canonical or order.key is order.element)
         #: the bits of an integer below those of the key; the lowest says that 0 is -0
-        self.below = max(16, self.bits) if self.numbered else 0
+        few = self.bits <= 16 and self.x.dims[self.dim] <= 1 << 15
+        self.below = (16 if few else 32) if self.numbered else 0
         self.signed = self.canonical and self.numbered
 
     def result(self, number: int) -> Op:
@@ -132,6 +137,8 @@ class _Row:
     def _sorted(self, x: Op | None = None) -> Op:
         """The integers, sorted; or `x`, with its elements where those are that have their
         numbers."""
+        if self.x.dims[self.dim] > MOST_ELEMENTS:
+            return self._rows_sorted() if x is None else self._taken(x)
         chain, keys = self.chain, self._elements(self._integers())
         moved = keys if x is None else self._elements(x)
         for i, j in comparators(len(keys)):
@@ -142,6 +149,46 @@ class _Row:
                 moved[j] = chain.like(u, "select", swaps, u, v)
             keys[i], keys[j] = chain.like(a, "minimum", a, b), chain.like(a, "maximum", a, b)
         return self._joined(moved)
+
+    def _rows_sorted(self) -> Op:
+        """The integers, sorted by threads that share a row."""
+        rows = self._as_rows(self._integers())
+        return self._from_rows(self.chain.like(rows, "sort-rows", rows))
+
+    def _taken(self, x: Op) -> Op:
+        """The elements of `x` by their numbers, in the order of the sorted integers."""
+        chain = self.chain
+        rows, numbers = self._as_rows(x), self._as_rows(self.numbers("s32"))
+        found = chain.like(
+            rows,
+            "gather",
+            rows,
+            numbers,
+            offset_dims=(),
+            collapsed_slice_dims=(1,),
+            start_index_map=(1,),
+            index_vector_dim=2,
+            operand_batching_dims=(0,),
+            start_indices_batching_dims=(0,),
+            slice_sizes=(1, 1),
+        )
+        return self._from_rows(found)
+
+    def _as_rows(self, x: Op) -> Op:
+        """`x` as [R, N], in whose rows it is sorted."""
+        elements = x.dims[self.dim]
+        x = self.chain.in_order(x, self._order())
+        return self.chain.make("reshape", x.dtype, (x.shape.size // elements, elements), x)
+
+    def _from_rows(self, rows: Op) -> Op:
+        """Such rows in the dims of the operands."""
+        chain, order, dims = self.chain, self._order(), self.x.dims
+        rows = chain.make("reshape", rows.dtype, tuple(dims[d] for d in order), rows)
+        return chain.in_order(rows, tuple(order.index(d) for d in range(len(dims))))
+
+    def _order(self) -> tuple[int, ...]:
+        """The dims of the operands, that of the sort last."""
+        return (*(d for d in range(self.x.shape.rank) if d != self.dim), self.dim)
 
     def _elements(self, x: Op) -> list[Op]:
         return [self.chain.part(x, self.dim, i, i + 1) for i in range(x.dims[self.dim])]
@@ -167,7 +214,7 @@ class _Row:
             raw = self._unsigned(self.x)
             negative = chain.compare(raw, "EQ", chain.splat(self.top, raw))
             low = chain.like(low, "or", low, chain.make("convert", "u32", dims, negative))
-        if self.bits == 32:
+        if self.below == 32:
             low, high = (chain.make("convert", "u64", dims, one) for one in (low, high))
         high = chain.like(high, "shift-left", high, chain.splat(self.below, high))
         return chain.like(high, "or", high, low)
