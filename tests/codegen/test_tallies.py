@@ -30,7 +30,7 @@ SAMPLED = {
     *("streamed_causal_f32", "streamed_causal_bf16", "streamed_causal_f16"),
     *("teams_with_rows_of_their_own", "teams_of_a_clipped_step"),
     *("pieces_of_a_stack", "split_columns", "grouped_queries"),
-    *("bins_of_halves", "bins_of_vectors"),
+    *("bins_of_halves", "bins_of_vectors", "sorted_in_parts"),
 }
 #: How far those may be off.
 NEAR = 0.02
