@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from fusionstitch.codegen.rewrite.complex_pairs import in_pairs
 from fusionstitch.codegen.rewrite.monoids import Monoid
 from fusionstitch.codegen.text.expressions import FUNCTORS
 from fusionstitch.codegen.text.types import members_of, record
@@ -39,7 +40,7 @@ def check_ops(graph: Graph) -> None:
 
 
 def _require_equal(what: str, now: tuple[Op, ...], before: tuple[Op, ...]) -> None:
-    types, expected = [op.shape for op in now], [op.shape for op in before]
+    types, expected = ([in_pairs(op.shape) for op in ops] for ops in (now, before))
     if types != expected:
         found, given = (", ".join(map(str, shapes)) for shapes in (types, expected))
         raise VerifyError(f"Its {what} are {found}; they were {given}.")

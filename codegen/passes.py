@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.dots.chains import without_factors
 from fusionstitch.codegen.invariants import check_region
 from fusionstitch.codegen.rewrite.comparisons import mark_compared
+from fusionstitch.codegen.rewrite.complex_pairs import split_complex
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.factors import take_out_factors
 from fusionstitch.codegen.rewrite.halo_tiles import with_halos
@@ -71,6 +72,11 @@ def _split(graph: Graph, settings: Settings) -> Graph:
 
 
 PASSES: tuple[Pass, ...] = (
+    Pass(
+        "complex",
+        "complex numbers become pairs of floats",
+        lambda graph, _: split_complex(graph),
+    ),
     Pass(
         "scans",
         "prefix scans, however they are written, start each few elements from what is before them",

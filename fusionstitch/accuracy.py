@@ -84,6 +84,8 @@ def _wide(leaf: Any) -> Any:
     import jax.numpy as jnp
 
     value = host(leaf)
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        return jnp.asarray(value, jnp.complex128)
     return jnp.asarray(value, jnp.float64) if jnp.issubdtype(value.dtype, jnp.floating) else leaf
 
 

@@ -114,6 +114,7 @@ SEMANTICS: Mapping[str, OpSpec] = {
             "shift-right-logical floor ceil round-nearest-afz round-nearest-even sign "
             "is-finite popcnt count-leading-zeros reduce-precision copy",
         ),
+        *_specs(Kind.ELEMENTWISE, 0, 0, "real imag complex"),
         # made by code generation alone: values that are reduced together and one of them, a
         # function that XLA spells out, the view of an array that holds its windows, and sums of
         # what belongs to each number

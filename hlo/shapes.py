@@ -38,6 +38,12 @@ def _abs(op: Op) -> Shape:
     return Shape(_REAL.get(x.dtype, x.dtype), x.dims)
 
 
+def _complex(op: Op) -> Shape:
+    real, imag = (operand.shape for operand in op.operands)
+    require(op, real == imag and real.dtype in _REAL.values(), "two arrays of floats of one shape")
+    return Shape(next(whole for whole, part in _REAL.items() if part == real.dtype), real.dims)
+
+
 def _pred(op: Op) -> Shape:
     return Shape("pred", _same(op).dims)
 
@@ -265,6 +271,9 @@ def _call(op: Op) -> Shape:
 #: opcode -> rule; an elementwise opcode not named here has operands and result of one shape.
 _RULES: Mapping[str, Callable[[Op], Shape]] = {
     "abs": _abs,
+    "real": _abs,
+    "imag": _abs,
+    "complex": _complex,
     "compare": _pred,
     "is-finite": _pred,
     "convert": _convert,

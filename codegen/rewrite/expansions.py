@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from fusionstitch.codegen.rewrite.bitcasts import expand_bitcast
 from fusionstitch.codegen.rewrite.monoids import Monoids
@@ -14,7 +14,7 @@ from fusionstitch.codegen.rewrite.small_matrices import (
     expand_permutation,
     expand_solve,
 )
-from fusionstitch.codegen.rewrite.sorts import expand_sort, expand_sorted_part
+from fusionstitch.codegen.rewrite.sorts import expand_sort, expand_sorted_part, keys_alone
 from fusionstitch.codegen.rewrite.windows import expand_window
 from fusionstitch.hlo.graph import Graph, Op
 
@@ -28,14 +28,16 @@ def expand(graph: Graph, numerics: str) -> Graph:
     of shifted slices, or reductions by functors of the kernel."""
     monoids = Monoids(numerics)
     short: tuple[Rules, ...] = ({"reduce-window": separate}, {"reduce-window": shift})
+    strict = numerics == "strict"
+    alone = keys_alone(graph)
     passes: tuple[Rules, ...] = (
         {
-            "get-tuple-element": _expand_part,
-            "sort": lambda op: expand_sort(op, numerics == "strict"),
+            "get-tuple-element": lambda op: _expand_part(op, alone, strict),
+            "sort": lambda op: expand_sort(op, strict),
             "lu-permutation": expand_permutation,
             "triangular-solve": expand_solve,
         },
-        *(short if numerics != "strict" else ()),
+        *(short if not strict else ()),
         {"reduce-window": expand_window},
         {
             "bitcast-convert": expand_bitcast,
@@ -48,8 +50,9 @@ def expand(graph: Graph, numerics: str) -> Graph:
     return graph
 
 
-def _expand_part(op: Op) -> list[Op] | None:
-    return expand_scan_part(op) or expand_factor_part(op) or expand_sorted_part(op)
+def _expand_part(op: Op, alone: Container[int], strict: bool) -> list[Op] | None:
+    found = expand_scan_part(op) or expand_factor_part(op)
+    return found or expand_sorted_part(op, alone, strict)
 
 
 def _rewritten(graph: Graph, rules: Rules) -> Graph:

@@ -20,7 +20,7 @@ MOST_OF_BLOCK = 16_384
 #: Elements of a part, which are a block's; of one whose first compete, which are a warp's.
 PART, SELECTED_PART = 8_192, 512
 #: Steps between parts that are taken where an element is read: each doubles what that reads.
-MOST_AT_ONCE = 3
+MOST_AT_ONCE = 2
 
 
 def divide_rows(graph: Graph) -> Graph:

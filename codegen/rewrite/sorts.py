@@ -17,17 +17,17 @@ JAX leaves in their order, and takes half as many bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from fusionstitch.codegen.annotations import annotated
 from fusionstitch.codegen.rewrite.bodies import counts
 from fusionstitch.codegen.rewrite.chain import Chain
-from fusionstitch.hlo.graph import FLOATS, Op
+from fusionstitch.hlo.graph import FLOATS, Graph, Op
 from fusionstitch.hlo.orders import Order, is_canonical, order_of
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Elements of a row that one thread has, at most, and of the longest row.
-MOST_ELEMENTS, LONGEST = 32, 1 << 20
+MOST_ELEMENTS, LONGEST = 16, 1 << 20
 #: Elements at one end of a row that are found without sorting it, at most.
 MOST_SELECTED = 64
 #: Bits of keys, by type.
@@ -61,12 +61,26 @@ def expand_sort(op: Op, strict: bool) -> list[Op] | None:
     return row.chain.done()
 
 
-def expand_sorted_part(op: Op) -> list[Op] | None:
-    """The ops of one result of a sort that is `sortable`; None for every other op."""
+def keys_alone(graph: Graph) -> frozenset[int]:
+    """The numbers of the sorts of several operands of which nobody reads more than the keys, in
+    order: as XLA's GPU compiler writes a stable sort of one."""
+    found = set[int]()
+    for op in graph:
+        order = _order(op) if op.opcode in ("sort", "topk") else None
+        if order is not None:
+            parts = {user.attrs.get("index") for user in graph.users[op.id]}
+            if parts == {order.operand}:
+                found.add(op.id)
+    return frozenset(found)
+
+
+def expand_sorted_part(op: Op, alone: Container[int], strict: bool) -> list[Op] | None:
+    """The ops of one result of a sort that is `sortable`, of whose results it may be `alone`; None
+    for every other op."""
     source, number = op.operands[0], op.attrs["index"]
     if source.opcode not in ("sort", "topk") or not sortable(source):
         return None
-    row = _Row(op, source)
+    row = _Row(op, source, numbered=strict or source.id not in alone)
     if source.opcode == "sort":
         row.result(number)
     else:

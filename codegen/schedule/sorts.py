@@ -66,7 +66,7 @@ def shape_of(op: Op, threads: int, block: int) -> Shape:
     """How the rows of a sort lie in teams of so many threads. Raises CodegenError for others than
     lanes of a warp or whole blocks, and where a thread would have too many elements."""
     each = _padded(op) // threads
-    whole = threads <= WARP or threads == block
+    whole = 1 < threads <= WARP or threads == block
     if not whole or threads & (threads - 1) or not 2 <= each <= MOST:
         usual = block_of(op)
         raise CodegenError(

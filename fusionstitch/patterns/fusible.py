@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusionstitch.codegen.rewrite.bitcasts import regroups
+from fusionstitch.codegen.rewrite.complex_pairs import COMPLEX, fits_pairs, is_complex
 from fusionstitch.codegen.rewrite.few_terms import is_of_few_terms
 from fusionstitch.codegen.rewrite.monoids import expressible
 from fusionstitch.codegen.rewrite.scans import runnable
@@ -25,6 +26,8 @@ from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Element types that generated kernels compute with and store.
 DTYPES = FLOATS | FLOATS8 | INTEGERS | {"pred"}
+#: Those of values that they take apart.
+MEMBERS = DTYPES | {COMPLEX}
 
 #: Kinds of ops that become members. Sources are free; structure and partition ops stay outside.
 KINDS = frozenset(
@@ -113,7 +116,7 @@ def _control(op: Op, device: Device) -> Verdict:
 def _dtypes(op: Op, device: Device) -> Verdict:
     results = op.shape.elements or (op.shape,)
     for shape in (*results, *(o.shape for o in op.operands)):
-        if shape.dtype not in DTYPES:
+        if shape.dtype not in MEMBERS:
             return forbid("Kernels have no such element type.", dtype=shape.dtype)
     return allow()
 
@@ -125,6 +128,8 @@ def _not_empty(op: Op, device: Device) -> Verdict:
 
 
 def _expressible(op: Op, device: Device) -> Verdict:
+    if is_complex(op):
+        return fits_pairs(op)
     if kind_of(op.opcode) is not Kind.ELEMENTWISE or supported(op) or regroups(op):
         return allow()
     return forbid("Kernels have no expression for it.", dtype=op.dtype)

@@ -20,7 +20,7 @@ from fusionstitch.hlo.graph import Graph, Op, inside, loops_of
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.candidates import POINTER_BYTES
-from fusionstitch.patterns.fusible import DTYPES, LEFT, fusible_ops, multiplied_as_asked
+from fusionstitch.patterns.fusible import LEFT, MEMBERS, fusible_ops, multiplied_as_asked
 from fusionstitch.patterns.pattern import Pattern, loop_bits, spread_bits
 
 #: Iterations of a loop and of the loops in its body: (trip count, those of each inner loop in
@@ -124,7 +124,7 @@ def _legal(
     if not pattern.outputs:
         return forbid("Nobody reads what it computes.")
     for op in border:
-        if op.dtype not in DTYPES:
+        if op.dtype not in MEMBERS:
             return forbid("Kernels have no such element type.", dtype=op.dtype)
         if op.origin is None:
             return forbid("A value at its border was made by the simplifier.", op=op.name)

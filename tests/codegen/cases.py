@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.codegen import (
     bins_cases,
     cluster_cases,
+    complex_cases,
     dot_cases,
     field_cases,
     halo_cases,
@@ -26,6 +27,7 @@ __all__ = [
     "Program",
     "bins_cases",
     "cluster_cases",
+    "complex_cases",
     "dot_cases",
     "field_cases",
     "halo_cases",

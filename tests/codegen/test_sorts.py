@@ -233,6 +233,7 @@ def rows_of(rows: int, n: int) -> Op:
 @pytest.mark.parametrize(
     ("n", "block", "shape"),
     [
+        (17, 256, Shape(4, 8, 32)),
         (33, 256, Shape(8, 8, 64)),
         (64, 256, Shape(8, 8, 64)),
         (65, 256, Shape(16, 8, 128)),
@@ -287,6 +288,24 @@ def test_any_team_sorts(name: str, team: int, tile: int, host_compiler: str) -> 
     assert f"fs_sort_lanes<{team}, " in built.kernels[other].source
     for order, seed in ORDERS:
         built.check(other, order, seed)
+
+
+@pytest.mark.parametrize("n", [20, 200])
+def test_keys_that_are_read_alone_have_no_numbers(n: int, host_compiler: str) -> None:
+    """A stable sort of one array, as XLA's GPU compiler writes it, and the largest elements."""
+
+    def numbered(x: Any) -> Any:
+        return lax.sort((x, lax.broadcasted_iota(jnp.int32, x.shape, 1)), dimension=1, num_keys=1)
+
+    x = special(9, n)
+    for fun in (lambda x: numbered(x)[0], lambda x: lax.top_k(x, 3)[0]):
+        for options, wide in ((CHECKED, False), (STRICT, True)):
+            case = Case(whole_of(fun, x), [x], options=options)
+            built = build([case])
+            assert ("uint64_t" in built.kernels[case].source) == wide
+            assert alike(built.run(case)[0], jax.jit(fun)(x))
+    for fun in (lambda x: numbered(x)[1], lambda x: numbered(x), lambda x: lax.top_k(x, 3)[1]):
+        assert "uint64_t" in generate(whole_of(fun, x), H200).source
 
 
 # ---- the first or the last of them ---------------------------------------------------------------

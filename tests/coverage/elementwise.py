@@ -1,4 +1,4 @@
-"""Elementwise ops of StableHLO and CHLO, complex numbers excepted."""
+"""Elementwise ops of StableHLO and CHLO."""
 
 from __future__ import annotations
 

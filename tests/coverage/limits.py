@@ -32,6 +32,7 @@ FAMILIES = {
     "dots": ("Small and batched products", False),
     "matrices": ("Small matrices", False),
     "sorts": ("Sorts", False),
+    "complex": ("Complex numbers", False),
     "random": ("Random numbers", False),
     "others": ("Others, without a NumPy reference", False),
 }
@@ -41,7 +42,7 @@ INTERNAL = frozenset({"record", "member", "windows", "inverse-erf", "bins", "sor
 XLA_ALONE = """
     convolution, fft, cholesky, while, conditional, call, custom-call,
     map, select-and-scatter, rng, rng-bit-generator, batch-norm-training, batch-norm-inference,
-    batch-norm-grad, complex, real, imag, all-reduce, all-gather, reduce-scatter, all-to-all,
+    batch-norm-grad, all-reduce, all-gather, reduce-scatter, all-to-all,
     collective-permute, collective-broadcast, partition-id, replica-id, infeed, outfeed, send, recv,
     optimization-barrier, domain, get-dimension-size, set-dimension-size, stochastic-convert
 """
@@ -115,7 +116,8 @@ def page() -> str:
         "",
         f"Supported, but in no case: {', '.join(unseen) or '-'}.",
         "",
-        "Never in a kernel, like complex numbers and all ops that this page does not name: "
+        "Never in a kernel, like complex numbers of 128 bits and all ops that this page does not "
+        "name: "
         + ", ".join(f"`{op.strip()}`" for op in XLA_ALONE.split(","))
         + ". The ops around them are stitched. [Loops](loops.md) says which `while` loops run as "
         "one kernel.",

@@ -146,7 +146,7 @@ def _fault(mine: np.ndarray, xla: np.ndarray, wide: np.ndarray) -> str:
     """What is wrong with a result, '' if nothing is."""
     if (mine.dtype, mine.shape) != (xla.dtype, xla.shape):
         return f"{mine.dtype}{mine.shape} where jax.jit gives {xla.dtype}{xla.shape}"
-    if not jnp.issubdtype(mine.dtype, np.floating):
+    if not jnp.issubdtype(mine.dtype, np.inexact):
         return "" if np.array_equal(mine, xla) else f"{_where(mine, xla)}"
     error, own = relative_error(mine, wide), relative_error(xla, wide)
     allowed = accuracy.limit(mine.dtype, own)

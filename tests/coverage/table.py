@@ -29,6 +29,7 @@ FAMILIES = (
     "dots",
     "matrices",
     "sorts",
+    "complex",
     "random",
     "others",
 )
@@ -114,7 +115,7 @@ def finish(y: Any) -> Any:
         return lax.select(y, jnp.full(y.shape, 3, jnp.int32), jnp.full(y.shape, 5, jnp.int32))
     if y.dtype.name in FLOAT8 + MORE_FLOAT8:
         return y.astype(jnp.float32) * 3.0
-    if jnp.issubdtype(y.dtype, jnp.floating):
+    if jnp.issubdtype(y.dtype, jnp.inexact):
         return lax.neg(y)
     return lax.bitwise_xor(y, jnp.full(y.shape, 5, y.dtype))
 

@@ -1,5 +1,5 @@
-"""Elementwise ops, conversions and random numbers under fs.jit on the emulator, against jax.jit and
-float64."""
+"""Elementwise ops, conversions, complex and random numbers under fs.jit on the emulator, against
+jax.jit and float64."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.coverage.running import OPTIONS, all_groups
 
-FAMILIES = ("elementwise", "types", "random", "others")
+FAMILIES = ("elementwise", "types", "complex", "random", "others")
 NAMES = [name for name, group in all_groups().items() if group.family in FAMILIES]
 
 

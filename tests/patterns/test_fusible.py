@@ -73,7 +73,8 @@ def _replace_rows(b: Builder) -> Op:
             "Several updates may write the same element, and it has no reduction to combine them.",
         ),
         (lambda b: b.kept(b.parameter((8,))), "XLA keeps collective-permute for itself."),
-        (lambda b: b.exp(b.parameter((8,), "c64")), "Kernels have no such element type."),
+        (lambda b: b.exp(b.parameter((8,), "c128")), "Kernels have no such element type."),
+        (lambda b: b.exp(b.parameter((8,), "c64")), "Kernels have no expression for it."),
         (lambda b: b.exp(b.parameter((0, 8))), "An operand or the result has no elements."),
         (_large_dot, "A library kernel does a GEMM of this size better."),
         (
