@@ -25,6 +25,7 @@ from fusionstitch.reports import trial
 from fusionstitch.tuning.outcome import Result, TuneReport
 from fusionstitch.tuning.record import Record
 from tests.foreign.tricks import TRICKS, renamed
+from tests.kept import kept_sort
 
 MOST = 300
 EMULATE = fs.Options(backend="emulate", scorer="paper")
@@ -37,7 +38,7 @@ def many(*xs: jax.Array) -> list[jax.Array]:
     """More than one kernel, and of inputs, outputs, ops and rejected patterns."""
     soft = [jax.nn.softmax(x * n) for n, x in enumerate(xs)]
     tables = [s * (s * x).sum(0) for s, x in zip(soft, xs, strict=True)]
-    return [*tables, jnp.concatenate(tables), jnp.sort(sum(tables)) * 2 + 1]
+    return [*tables, jnp.concatenate(tables), kept_sort(sum(tables)) * 2 + 1]
 
 
 def fields_of(one: Any) -> Iterator[Any]:

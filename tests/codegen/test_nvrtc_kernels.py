@@ -51,10 +51,20 @@ SPILLED = {
     ("sm_80", "k_norm_both_ways_512_bfloat16"): 0,
     ("sm_100", "k_norm_both_ways_1024_bfloat16"): 12,
     ("sm_100", "k_tiled_lots"): 8,
+    # 16 elements of 8 bytes and half as many registers again
+    ("sm_80", "k_sorted_in_parts"): 48,
+    ("sm_90", "k_sorted_in_parts"): 48,
 }
 #: Bytes of `sinf` or `cosf` for large arguments: NVRTC keeps the digits of the product with 2/pi in
-#: an array, in registers where it unrolls the loop over them. It does not on one path of this one.
-DIGITS = {("sm_80", "k_squeezed_and_placed"): 32}
+#: an array, in registers where it unrolls the loop over them. It does not on one path of these.
+DIGITS = {
+    ("sm_80", "k_squeezed_and_placed"): 32,
+    **{
+        (arch, name): 32
+        for arch in ("sm_80", "sm_90", "sm_100")
+        for name in ("k_bins_in_a_plane", "k_bins_of_wide_rows")
+    },
+}
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
@@ -66,7 +76,7 @@ def test_every_kernel_compiles_without_spills(nvrtc: ModuleType, arch: str) -> N
         assert used.spill_store_bytes <= SPILLED.get((arch, name), 0), name
         # tables of operands, at most of pointers, are all that may lie in memory
         tables = sum(8 * int(count) for count in re.findall(r"_terms\[(\d+)\] =", sources[name]))
-        spilled = 8 if (arch, name) in SPILLED else 0
+        spilled = max(8, SPILLED[arch, name]) if (arch, name) in SPILLED else 0
         digits = DIGITS.get((arch, name), 0)
         assert used.stack_bytes <= tables + spilled + digits, name
 
