@@ -104,8 +104,9 @@ class _Parts:
         return chain.ops[-1]
 
     def _parts(self, chain: Chain, op: Op) -> Op | Pair:
-        if not (verdict := fits_pairs(op)):
-            raise CodegenError(f"{op.name}: {verdict.reason[:-1]}: leave it to XLA.")
+        if not fits_pairs(op):
+            what = f"{op.opcode} of complex numbers"
+            raise CodegenError(f"{what} cannot be computed inside a kernel: leave it to XLA.")
         if op.opcode == "parameter":
             fields = op.opcode, in_pairs(op.shape), (), op.attrs, op.name, op.origin, (), op.source
             chain.ops.append(whole := Op(*fields))
