@@ -1,11 +1,14 @@
 """What holds for a region between passes: the invariants of a graph, and what kernels rely on.
 
-Every pass may count on it and must leave it so. Regions have three opcodes that modules do not:
+Every pass may count on it and must leave it so. Regions have opcodes that modules do not:
 
     record   values of the same dims that travel together; dtype record<...> of theirs
     member   one of the values of a record: index
     windows  a view of an array that holds its windows: index i of them and j inside is element
              i * stride, and along the dims `along` j * dilation further; dims are i, then j
+    bins     what of values [R, U, W] belongs to each of `size` numbers, joined (rewrite/bins.py)
+    sort-rows  each row of [R, N] in ascending order: all of it, or its `first` elements; of rows
+             that are `merged`, the elements rise and then fall, or fall and then rise
 """
 
 from __future__ import annotations

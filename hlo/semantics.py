@@ -116,8 +116,8 @@ SEMANTICS: Mapping[str, OpSpec] = {
         ),
         *_specs(Kind.ELEMENTWISE, 0, 0, "real imag complex"),
         # made by code generation alone: values that are reduced together and one of them, a
-        # function that XLA spells out, the view of an array that holds its windows, and sums of
-        # what belongs to each number
+        # function that XLA spells out, the view of an array that holds its windows, sums of
+        # what belongs to each number, and sorted rows
         *_specs(Kind.ELEMENTWISE, 0, 0, "record member"),
         *_specs(Kind.ELEMENTWISE, 20, 1, "inverse-erf"),
         *_specs(Kind.MOVEMENT, 0, 0, "windows"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fusionstitch.codegen.index_maps.index import Index, constant, render, variable
-from fusionstitch.codegen.ir.expressions import Element, Expr, Integer, Name, Number, infix
+from fusionstitch.codegen.ir.expressions import Element, Integer, Name, Number, infix
 from fusionstitch.codegen.ir.intrinsics import MERGE_BLOCK, SORT_BLOCK, SORT_LANES
 from fusionstitch.codegen.ir.statements import Array, Assign, Call, Group, If, Let, unrolled
 from fusionstitch.codegen.ir.types import computed
@@ -63,14 +63,14 @@ def _row(access: Access, stage: Stage, shape: Shape, loop: RowLoop) -> None:
             access.digits.bind_column(at)
             [read] = body_reads(op, *access.digits.indices(stage))
             writer.add(Assign(element, access.values.value(*read)))
-    arguments: tuple[Expr, ...] = (Name(own),)
-    if not shape.by_lanes:
-        arguments += (Name(access.exchanges[stage]),)
-    function = SORT_LANES if shape.by_lanes else SORT_BLOCK
-    if "merged" in op.attrs:
-        writer.add(Call(MERGE_BLOCK, (shape.threads, shape.each), arguments))
+    elements_of = (shape.threads, shape.each)
+    if shape.by_lanes:
+        writer.add(Call(SORT_LANES, (*elements_of, shape.kept), (Name(own),)))
     else:
-        writer.add(Call(function, (shape.threads, shape.each, shape.kept), arguments))
+        through = Name(own), Name(access.exchanges[stage])
+        merged = Call(MERGE_BLOCK, elements_of, through)
+        whole = Call(SORT_BLOCK, (*elements_of, shape.kept), through)
+        writer.add(merged if "merged" in op.attrs else whole)
     with writer.nested(unrolled(render(number), shape.left)):
         writer.declare(render(number))
         striped = shape.is_whole and not shape.by_lanes

@@ -58,15 +58,15 @@ def fits_pairs(op: Op) -> Verdict:
 
 
 def split_complex(graph: Graph) -> Graph:
-    """A region whose complex numbers are pairs; one of `while` loops as it is."""
+    """A region whose complex numbers are pairs, those that loops carry as well. Raises CodegenError
+    for what kernels do not know of them."""
     if not any(op.dtype == COMPLEX for op in graph):
         return graph
     parts = _Parts()
-    outputs = {id(op): op for op in graph.root.operands}
     for op in graph.ops[:-1]:
         parts.take(op)
-    joined = {key: parts.joined(op) for key, op in outputs.items()}
-    return with_root(graph.name, parts.ops, [joined[id(op)] for op in graph.root.operands])
+    joined = {op: parts.joined(op) for op in dict.fromkeys(graph.root.operands)}
+    return with_root(graph.name, parts.ops, [joined[op] for op in graph.root.operands])
 
 
 class _Parts:

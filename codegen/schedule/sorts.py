@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusionstitch.codegen.schedule.tuning import power_of_two
 from fusionstitch.codegen.text.types import compute_bytes
 from fusionstitch.costmodel.devices import WARP
 from fusionstitch.hlo.errors import CodegenError
@@ -73,7 +74,8 @@ def shape_of(op: Op, threads: int, block: int) -> Shape:
             f"{op.name}: {threads} of {block} threads cannot sort rows of "
             f"{op.operands[0].dims[1]} elements. Give {team_of(op, usual)} of {usual} a row."
         )
-    return Shape(threads, each, _power_above(op.dims[1]) if "first" in op.attrs else _padded(op))
+    kept = max(2, power_of_two(op.dims[1])) if "first" in op.attrs else _padded(op)
+    return Shape(threads, each, kept)
 
 
 def shared_bytes(op: Op, threads: int, block: int) -> int:
@@ -83,9 +85,4 @@ def shared_bytes(op: Op, threads: int, block: int) -> int:
 
 def _padded(op: Op) -> int:
     """The elements of a row, and as many more as a power of two needs."""
-    return _power_above(op.operands[0].dims[1])
-
-
-def _power_above(n: int) -> int:
-    """The next power of two, 2 at least."""
-    return 1 << max(1, (n - 1).bit_length())
+    return power_of_two(op.operands[0].dims[1])
