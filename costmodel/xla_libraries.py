@@ -167,6 +167,8 @@ def _triangular_us(op: Op, device: Device) -> float:
 #: By a part of the opcode, or of the target of a custom call.
 _RULES: Mapping[str, Callable[[Op, Device], float]] = {
     "cub_sort": _radix_sort_us,
+    "cub$deviceradixsort": _radix_sort_us,
+    "radix-sort": _radix_sort_us,
     "sort": _sort_us,
     "topk": _sort_us,
     "fft": _transform_us,

@@ -13,6 +13,7 @@ from fusionstitch.hlo.factorisations import REFERENCES
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import FLOAT_TYPES, NUMPY_DTYPES
 from fusionstitch.hlo.numeric import COMPARISONS, ELEMENTWISE, convert, total_order_key
+from fusionstitch.hlo.radix_sorts import sort_rows
 
 Array = np.ndarray
 #: What an op evaluates to: an array, or a tuple of values (a token is an empty tuple).
@@ -321,6 +322,7 @@ _TABLE: Mapping[str, Callable[[_Interpreter, Op, Sequence[Value]], Value]] = {
     "dot": _dot,
     "sort": _sort,
     "topk": _topk,
+    "radix-sort": lambda _, op, v: sort_rows(op, *v),
     "map": lambda ev, op, v: ev.body(op.called[0])(*v)[0],
     "tuple": lambda _, op, v: tuple(v),
     "get-tuple-element": lambda _, op, v: v[0][op.attrs["index"]],

@@ -16,6 +16,7 @@ from fusionstitch.hlo.frames import Frames
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape, Source, topological
 from fusionstitch.hlo.literals import to_numpy
 from fusionstitch.hlo.marks import leave_called, mark_of
+from fusionstitch.hlo.radix_sorts import library_sort
 from fusionstitch.hlo.semantics import has_effect
 
 #: What a shape may hold: NumPy's limit of dimensions, and elements whose bytes fit 64-bit integers.
@@ -128,7 +129,9 @@ class _Reader:
             value = None if op.shape.is_tuple else to_numpy(proto.literal, op.shape)
             op.opcode = "opaque-constant" if value is None else "constant"
             op.attrs = {} if value is None else {"value": value}
-        elif op.opcode == "custom-call" and (known := routine(proto, op)):
+        elif op.opcode == "custom-call" and (
+            known := routine(proto, op) or library_sort(proto, op)
+        ):
             op.opcode, op.attrs = known
         elif op.opcode == "bitcast" and not (
             self.row_major.issuperset((proto.id, *proto.operand_ids))

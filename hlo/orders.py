@@ -13,6 +13,7 @@ shows the program to passes:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fusionstitch.hlo.graph import FLOATS, Op
@@ -20,6 +21,8 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Ops of a comparator that are looked at.
 MOST_OPS = 64
+#: What JAX's key of a float has one value for: -0 and 0, and every NaN.
+CANONICAL = frozenset({"NaN", "zero"})
 
 
 @dataclass(frozen=True)
@@ -90,13 +93,13 @@ def _float_of(key: Op) -> Op:
         return key
     if negative.opcode != "compare" or negative.attrs["direction"] != "LT":
         return key
-    if negative.operands[0] is not bits or not _is_constant(negative.operands[1], 0):
+    if negative.operands[0] is not bits or not is_all(negative.operands[1], 0):
         return key
     if flipped.opcode != "xor" or bits not in flipped.operands:
         return key
     mask = flipped.operands[flipped.operands[0] is bits]
     all_but_sign = (1 << 8 * bits.shape.bytes - 1) - 1
-    return bits.operands[0] if _is_constant(mask, all_but_sign) else key
+    return bits.operands[0] if is_all(mask, all_but_sign) else key
 
 
 def _as_narrow(key: Op) -> Op:
@@ -106,32 +109,39 @@ def _as_narrow(key: Op) -> Op:
     return key
 
 
-def _is_constant(op: Op, value: int) -> bool:
-    return op.opcode == "constant" and bool(op.attrs["value"] == value)
-
-
-def is_canonical(order: Order) -> bool:
-    """Whether the key is the element but for the sign of 0 and the bits of NaN."""
+def folded(order: Order) -> frozenset[str] | None:
+    """Of `CANONICAL`, that for which the key has one value, where it is the element otherwise;
+    None where it is another value of the element."""
     x, key = order.element, order.key
     seen = set[str]()
     while key is not x:
         if key.opcode != "select":
-            return False
+            return None
         condition, special, key = key.operands
-        if condition.opcode != "compare" or special.opcode != "constant":
-            return False
-        kind, value = condition.attrs["direction"], special.attrs["value"]
-        if kind == "NE" and condition.operands == (x, x) and value != value:
+        if condition.opcode != "compare":
+            return None
+        kind = condition.attrs["direction"]
+        if kind == "NE" and condition.operands == (x, x) and is_all(special, math.nan):
             seen.add("NaN")
-        elif kind == "EQ" and value == 0 and _compares_zero(condition, x):
+        elif kind == "EQ" and is_all(special, 0) and _compares_zero(condition, x):
             seen.add("zero")
         else:
-            return False
-    return seen == {"NaN", "zero"}
+            return None
+    return frozenset(seen)
+
+
+def is_all(op: Op, value: float) -> bool:
+    """Whether `value` is what all elements of `op` are."""
+    while op.opcode in ("broadcast", "reshape"):
+        [op] = op.operands
+    if op.opcode != "constant":
+        return False
+    found = op.attrs["value"]
+    return bool(((found != found) if value != value else (found == value)).all())
 
 
 def _compares_zero(condition: Op, x: Op) -> bool:
-    return condition.operands[0] is x and _is_constant(condition.operands[1], 0)
+    return condition.operands[0] is x and is_all(condition.operands[1], 0)
 
 
 def _parameter(value: Op) -> Op | None:

@@ -45,6 +45,8 @@ Attributes of an `Op` by opcode (dims are tuples of int):
                          results (*outputs, *carries)
     sort                 dimension; called = (comparator,); several operands give a tuple
     topk                 k, largest (bool), dimension; results (values, their numbers)
+    radix-sort           dimension (the last), descending (bool); operands (keys, *values); results
+                         (*operands, scratch): CUB's (hlo/radix_sorts.py)
     call                 called = (callee,)
     triangular-solve     left, lower, unit, transposed (bools, of the matrix); operands (matrix, b)
     potrf                lower (bool: which triangle); these are custom calls of libraries
@@ -141,7 +143,7 @@ SEMANTICS: Mapping[str, OpSpec] = {
         *_specs(Kind.WINDOW, 1, 0, "reduce-window scan"),
         *_specs(Kind.DOT, 2, 0, "dot"),
         *_specs(Kind.FACTOR, 0, 0, "potrf getrf lu-permutation triangular-solve"),
-        *_specs(Kind.SORT, 0, 0, "sort topk"),
+        *_specs(Kind.SORT, 0, 0, "sort topk radix-sort"),
     ]
 }
 
@@ -150,7 +152,7 @@ READ_WHOLES = frozenset({Kind.PARTITION, Kind.SORT})
 #: Opcodes of libraries of linear algebra.
 FACTORS = tuple(op for op, spec in SEMANTICS.items() if spec.kind is Kind.FACTOR)
 #: Opcodes that kernels take apart, of whose results each is a value of its own.
-GIVE_PARTS = frozenset({"reduce", "scan", "potrf", "getrf", "sort", "topk"})
+GIVE_PARTS = frozenset({"reduce", "scan", "potrf", "getrf", "sort", "topk", "radix-sort"})
 
 #: Opcodes that must run even when nothing reads their value.
 EFFECTS = frozenset(

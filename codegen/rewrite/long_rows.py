@@ -15,10 +15,11 @@ from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.hlo.graph import ITEM_BYTES, Graph, Op
 
-#: Elements of a row that a block has, at most.
-MOST_OF_BLOCK = 16_384
-#: Elements of a part, which are a block's; of one whose first compete, which are a warp's.
-PART, SELECTED_PART = 8_192, 512
+#: Elements of a row that a block has, at most; of one whose first compete.
+MOST_OF_BLOCK, MOST_COMPETING = 16_384, 4_096
+#: Elements of a part, which are a block's; of one whose first compete, which are a warp's, and how
+#: many there are at least for each that is selected.
+PART, SELECTED_PART, LEAST_OF_EACH = 8_192, 512, 4
 #: Steps between parts that are taken where an element is read: each doubles what that reads.
 MOST_AT_ONCE = 2
 
@@ -31,7 +32,8 @@ def divide_rows(graph: Graph) -> Graph:
 
 
 def _is_long(op: Op) -> bool:
-    return op.opcode == "sort-rows" and op.operands[0].dims[1] > MOST_OF_BLOCK
+    most = MOST_COMPETING if "first" in op.attrs else MOST_OF_BLOCK
+    return op.opcode == "sort-rows" and op.operands[0].dims[1] > most
 
 
 def _divided(op: Op) -> list[Op]:
@@ -44,8 +46,9 @@ def _divided(op: Op) -> list[Op]:
         rows = chain.make("reshape", op.dtype, (count, parts * PART), chain.ops[-1])
         chain.part(rows, 1, 0, elements)
         return chain.done()
-    parts = -(-elements // SELECTED_PART)
-    rows = _in_parts(chain, rows, parts, SELECTED_PART)
+    size = max(SELECTED_PART, LEAST_OF_EACH << (first - 1).bit_length())
+    parts = -(-elements // size)
+    rows = _in_parts(chain, rows, parts, size)
     rows = chain.make("sort-rows", op.dtype, (count * parts, first), rows, first=first)
     rows = chain.make("reshape", op.dtype, (count, parts * first), rows)
     chain.make("sort-rows", op.dtype, (count, first), rows, first=first)

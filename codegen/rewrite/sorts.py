@@ -23,13 +23,16 @@ from fusionstitch.codegen.annotations import annotated
 from fusionstitch.codegen.rewrite.bodies import counts
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.hlo.graph import FLOATS, Graph, Op
-from fusionstitch.hlo.orders import Order, is_canonical, order_of
+from fusionstitch.hlo.orders import Order, folded, order_of
+from fusionstitch.hlo.radix_sorts import Sorted, sorted_by
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Elements of a row that one thread has, at most, and of the longest row.
 MOST_ELEMENTS, LONGEST = 16, 1 << 20
 #: Elements at one end of a row that are found without sorting it, at most.
-MOST_SELECTED = 64
+MOST_SELECTED = 256
+#: Opcodes of sorts, and of what finds the largest elements.
+SORTS = ("sort", "topk", "radix-sort")
 #: Bits of keys, by type.
 BITS = {
     **dict.fromkeys(("pred", "s8", "u8"), 8),
@@ -41,13 +44,13 @@ _UNSIGNED = frozenset({"pred", "u8", "u16", "u32"})
 
 def sortable(op: Op) -> Verdict:
     """Whether kernels sort the rows of a `sort`, or find what a `topk` does."""
-    x, order = op.operands[0], _order(op)
+    x, found = op.operands[0], _sorted_by(op)
     if (elements := x.dims[op.attrs["dimension"]]) > LONGEST:
         return forbid("XLA sorts such long rows.", elements=elements, limit=LONGEST)
-    if order is None:
+    if found is None:
         return forbid("Kernels sort by one key, in an order that says where NaN belongs.")
-    if order.key.dtype not in BITS:
-        return forbid("Kernels do not sort by keys of this type.", dtype=order.key.dtype)
+    if (dtype := found.order.key.dtype) not in BITS:
+        return forbid("Kernels do not sort by keys of this type.", dtype=dtype)
     return allow()
 
 
@@ -66,10 +69,10 @@ def keys_alone(graph: Graph) -> frozenset[int]:
     order: as XLA's GPU compiler writes a stable sort of one."""
     found = set[int]()
     for op in graph:
-        order = _order(op) if op.opcode in ("sort", "topk") else None
-        if order is not None:
+        rows = _sorted_by(op) if op.opcode in SORTS else None
+        if rows is not None and not rows.packed:
             parts = {user.attrs.get("index") for user in graph.users[op.id]}
-            if parts == {order.operand}:
+            if parts == {rows.order.operand}:
                 found.add(op.id)
     return frozenset(found)
 
@@ -78,22 +81,27 @@ def expand_sorted_part(op: Op, alone: Container[int], strict: bool) -> list[Op] 
     """The ops of one result of a sort that is `sortable`, of whose results it may be `alone`; None
     for every other op."""
     source, number = op.operands[0], op.attrs["index"]
-    if source.opcode not in ("sort", "topk") or not sortable(source):
+    if source.opcode not in SORTS or not sortable(source):
         return None
     row = _Row(op, source, numbered=strict or source.id not in alone)
-    if source.opcode == "sort":
-        row.result(number)
-    else:
+    if source.opcode == "topk":
         found = row.numbers(op.dtype) if number else row.keys()
         row.chain.part(found, row.dim, 0, source.attrs["k"])
+    elif number and row.packed:
+        row.words(op)
+    else:
+        row.result(number)
     return row.chain.done()
 
 
-def _order(op: Op) -> Order | None:
-    if op.opcode == "sort":
-        return order_of(op)
-    x = op.operands[0]
-    return Order(0, x, x, op.attrs["largest"])
+def _sorted_by(op: Op) -> Sorted | None:
+    if op.opcode == "radix-sort":
+        return sorted_by(op)
+    if op.opcode == "topk":
+        [x] = op.operands
+        return Sorted(op.operands, Order(0, x, x, op.attrs["largest"]))
+    order = order_of(op)
+    return None if order is None else Sorted(op.operands, order)
 
 
 def comparators(n: int) -> Iterator[tuple[int, int]]:
@@ -114,27 +122,36 @@ class _Row:
     """The rows of a sort as integers, and the ops of its results."""
 
     def __init__(self, op: Op, source: Op, numbered: bool = True):
-        order = _order(source)
-        assert order is not None  # sortable
-        self.chain, self.order = Chain(op), order
-        self.dim, self.inputs = source.attrs["dimension"], source.operands
-        self.x = source.operands[order.operand]
-        self.bits = BITS[order.key.dtype]
+        rows = _sorted_by(source)
+        assert rows is not None  # sortable
+        self.chain, self.order = Chain(op), rows.order
+        self.dim, self.inputs, self.packed = source.attrs["dimension"], rows.operands, rows.packed
+        self.x = rows.operands[rows.order.operand]
+        self.bits = BITS[rows.order.key.dtype]
         self.top = 1 << self.bits - 1
-        #: whether the key is the element but for NaN and the sign of 0
-        self.canonical = order.key is not order.element and is_canonical(order)
-        self.numbered = numbered or not (self.canonical or order.key is order.element)
+        #: of NaN and 0, for which the key has one value, if it is the element otherwise
+        self.folded = folded(rows.order)
+        self.numbered = numbered or self.folded is None
         #: the bits of an integer below those of the key; the lowest says that 0 is -0
         few = self.bits <= 16 and self.x.dims[self.dim] <= 1 << 15
         self.below = (16 if few else 32) if self.numbered else 0
-        self.signed = self.canonical and self.numbered
+        self.signed = self.numbered and "zero" in (self.folded or ())
 
     def result(self, number: int) -> Op:
         """An operand, sorted."""
         x, order = self.inputs[number], self.order
-        if number == order.operand and (self.canonical or order.key is order.element):
+        if number == order.operand and self.folded is not None:
             return self.keys()
-        return self.numbers(x.dtype) if counts(x, (self.dim,)) else self._sorted(x)
+        counted = x.operands[0] if x.opcode == "bitcast-convert" else x
+        return self.numbers(x.dtype) if counts(counted, (self.dim,)) else self._sorted(x)
+
+    def words(self, op: Op) -> Op:
+        """Elements and numbers, sorted, in words of the type of `op`."""
+        chain = self.chain
+        high, low = self._unsigned(self.result(1)), self.result(2)
+        high, low = (chain.make("convert", op.dtype, op.dims, x) for x in (high, low))
+        high = chain.like(high, "shift-left", high, chain.splat(self.packed, high))
+        return chain.like(high, "or", high, low)
 
     def keys(self) -> Op:
         """The operand that has the keys, sorted."""
@@ -236,7 +253,9 @@ class _Row:
     def _key(self) -> Op:
         """The keys of all elements: the ops of the comparator on arrays."""
         chain, x, known = self.chain, self.x, {self.order.element: self.x}
-        if self.canonical and not self.numbered:
+        if self.folded is not None and not self.numbered:
+            if "NaN" not in self.folded:
+                return x
             unequal = chain.compare(x, "NE", x)
             return chain.like(x, "select", unequal, chain.splat(math.nan, x), x)
 

@@ -34,6 +34,7 @@ from fusionstitch.hlo.graph import Graph, Module
 from fusionstitch.hlo.importer import from_message, parse
 from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.joining import join
+from fusionstitch.hlo.parted_results import part_results
 from fusionstitch.hlo.simplify import simplify_module
 from fusionstitch.hlo.verify import verify_module
 from fusionstitch.options import Options
@@ -213,6 +214,7 @@ class _Run:
             data, self.literals = detach(self.data)
             proto = parse(inline_calls(data))
             xla_pass.unmark(proto)
+            part_results(proto)
             module = from_message(proto)
             self.name = module.name
             return module

@@ -15,6 +15,7 @@ _TELLING = {
     "dot": "dot",
     "sort": "sort",
     "topk": "topk",
+    "radix-sort": "sort",
     "reduce": "reduce",
     "gather": "gather",
     "concatenate": "concat",

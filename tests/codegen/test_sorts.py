@@ -29,6 +29,7 @@ from fusionstitch.codegen.rewrite.sorts import (
     BITS,
     LONGEST,
     MOST_ELEMENTS,
+    MOST_SELECTED,
     comparators,
 )
 from fusionstitch.codegen.rewrite.strength import reduce_strength
@@ -329,9 +330,9 @@ def selected(fun: Callable[..., Any], *dims: int) -> list[tuple[int, ...]]:
         (lambda x: jnp.argsort(x, 1)[:, -4:] + 1, (6, 4)),
         (lambda x: jnp.sort(x.T, 0)[:5].T * 2, (6, 5)),
         (lambda x: jnp.sort(x.reshape(2, 3, 300), 2)[..., :5], (6, 5)),
-        (lambda x: jnp.sort(x, 1)[:, :64], (6, 64)),
+        (lambda x: jnp.sort(x, 1)[:, :75], (6, 75)),
         # too many, in the middle, summed, or needed as a whole besides
-        (lambda x: jnp.sort(x, 1)[:, :65], (6, 300)),
+        (lambda x: jnp.sort(x, 1)[:, :76], (6, 300)),
         (lambda x: jnp.sort(x, 1)[:, 100:110], (6, 300)),
         (lambda x: jnp.sort(x, 1).sum(1), (6, 300)),
         (lambda x: (jnp.sort(x, 1)[:, :5], jnp.sort(x, 1)), (6, 300)),
@@ -343,6 +344,11 @@ def test_what_is_read_alone_is_selected(fun: Any, dims: tuple[int, ...]) -> None
     assert set(selected(fun, 6, 300)) == {dims}
 
 
+def test_no_more_are_selected_than_a_warp_can_compare() -> None:
+    assert selected(lambda x: lax.top_k(x, MOST_SELECTED), 6, 2000) == [(6, MOST_SELECTED)] * 2
+    assert selected(lambda x: lax.top_k(x, MOST_SELECTED + 1), 6, 2000) == [(6, 2000)] * 2
+
+
 def test_few_of_few_are_sorted_as_a_whole() -> None:
     assert selected(lambda x: lax.top_k(x, 10), 6, 40) == [(6, 10)] * 2
     assert selected(lambda x: lax.top_k(x, 11), 6, 40) == [(6, 40)] * 2
@@ -352,7 +358,7 @@ def test_few_of_few_are_sorted_as_a_whole() -> None:
 @given(st.data())
 def test_any_number_of_the_first_is_found(data: st.DataObject) -> None:
     n = data.draw(st.integers(4 * 2, 1200), "elements")
-    k = data.draw(st.integers(1, min(n // 4, 64)), "first")
+    k = data.draw(st.integers(1, min(n // 4, MOST_SELECTED)), "first")
     rows = data.draw(st.integers(1, 20 if n < 300 else 3), "rows")
     last = data.draw(st.booleans(), "last")
     seed = data.draw(st.integers(0, 99), "seed")
@@ -384,7 +390,7 @@ def test_long_rows_are_sorted_in_parts(n: int, dtype: Any, host_compiler: str) -
     np.testing.assert_array_equal(places, np.argsort(x, 1, kind="stable"))
 
 
-@pytest.mark.parametrize("k", [1, 40])
+@pytest.mark.parametrize("k", [1, 40, 150])
 def test_the_first_of_parts_compete(k: int, host_compiler: str) -> None:
     x = special(3, MOST_OF_BLOCK + 5)
 
@@ -405,7 +411,16 @@ def test_those_that_compete_may_be_too_many_at_once() -> None:
     divided = divide_rows(select_rows(region))
     check_region(divided, region)
     rows = [op.operands[0].dims for op in divided if op.opcode == "sort-rows"]
-    assert rows == [(4096, SELECTED_PART), (400, SELECTED_PART), (2, 10_000)]
+    parts = [(2 * count, SELECTED_PART) for count in (2048, 200, 20)]
+    assert rows == [*parts, (2, 1000)]
+
+
+def test_parts_are_longer_where_more_are_selected() -> None:
+    shape = jax.ShapeDtypeStruct((2, 1 << 15), jnp.float32)
+    region = expand(whole_of(lambda x: lax.top_k(x, 200)[0], shape), "default")
+    divided = divide_rows(select_rows(region))
+    rows = [op.operands[0].dims for op in divided if op.opcode == "sort-rows"]
+    assert rows == [(64, 1024), (14, 1024), (2, 1400)]
 
 
 # ---- rows of any length --------------------------------------------------------------------------
