@@ -121,9 +121,10 @@ def main() -> None:
     for name, program in programs().items():
         row = measured(name, *program)
         rows.append(asdict(row))
+        xla, ours = row.xla["median"], row.ours["median"]
         print(
-            f"{name:32} {row.xla['median']:9.1f} {row.ours['median']:9.1f} {row.ratio['median']:6.2f}"
-            f"  floor {row.floor:7.1f}  {'' if row.equal else 'NOT EQUAL'} {row.stitched} {row.first_call_s}",
+            f"{name:32} {xla:9.1f} {ours:9.1f} {row.ratio['median']:6.2f}, floor {row.floor:7.1f}, "
+            f"{row.stitched} stitched, {row.first_call_s} s{'' if row.equal else ', NOT EQUAL'}",
             flush=True,
         )
         content = {
