@@ -125,6 +125,7 @@ RULES: Mapping[Kind, Callable[[Op, OpCosts], Work]] = {
     Kind.WINDOW: _window,
     Kind.DOT: _dot,
     Kind.FACTOR: _none,
+    Kind.CONVOLUTION: _none,
     Kind.SORT: _none,
     Kind.PARTITION: _none,
 }

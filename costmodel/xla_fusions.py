@@ -221,7 +221,7 @@ class _Fuser:
             self._assign_reduction(op, kernels, escapes)
         elif op.opcode == "scatter":
             self._start(op, Hero.SCATTER)
-        elif kind in (Kind.FACTOR, Kind.SORT):
+        elif kind in (Kind.FACTOR, Kind.SORT, Kind.CONVOLUTION):
             self._start(op, Hero.LIBRARY)
         else:
             self._assign_loop(op, inside, kernels, escapes)

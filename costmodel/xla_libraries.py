@@ -138,10 +138,10 @@ def _convolution_us(op: Op, device: Device) -> float:
         kernel, written = arrays[2], arrays[1]
     else:
         kernel, written = arrays[2], arrays[0]
-    each = kernel.size // max(1, kernel.dims[op.attrs["out_features"]])
+    each = kernel.size // max(1, kernel.dims[op.attrs["kernel"][1]])
     products = written.size * each
     moved = sum(shape.bytes for shape in arrays)
-    channels = each // max(1, math.prod(op.attrs["window"]))
+    channels = each // max(1, math.prod(op.attrs["size"]))
     if channels < library.narrow_channels:
         us = products / library.narrow_products_per_s * 1e6
         return kernel_us(Work(), device) + max(us, moved / device.l2_bytes_per_s * 1e6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fusionstitch.hlo import foreign
+from fusionstitch.hlo import convolutions, foreign
 from fusionstitch.hlo.factorisations import solve_attributes
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import FLOAT_TYPES
@@ -120,26 +120,27 @@ def _window(proto: Any) -> dict[str, Any]:
 
 def _dot(proto: Any) -> dict[str, Any]:
     numbers = proto.dot_dimension_numbers
-    precision = _PRECISIONS[min(max(proto.precision_config.operand_precision, default=0), 2)]
-    number = proto.precision_config.algorithm
-    algorithm = ALGORITHMS[number] if number < len(ALGORITHMS) else f"number {number}"
-    if algorithm == "dot_f32_f32_f32":
-        precision = "highest"
     return {
         "lhs_batch": tuple(numbers.lhs_batch_dimensions),
         "rhs_batch": tuple(numbers.rhs_batch_dimensions),
         "lhs_contract": tuple(numbers.lhs_contracting_dimensions),
         "rhs_contract": tuple(numbers.rhs_contracting_dimensions),
-        "precision": precision,
-        "algorithm": algorithm,
+        **_products(proto),
     }
+
+
+def _products(proto: Any) -> dict[str, Any]:
+    """How products are to be computed."""
+    precision = _PRECISIONS[min(max(proto.precision_config.operand_precision, default=0), 2)]
+    number = proto.precision_config.algorithm
+    algorithm = ALGORITHMS[number] if number < len(ALGORITHMS) else f"number {number}"
+    if algorithm == "dot_f32_f32_f32":
+        precision = "highest"
+    return {"precision": precision, "algorithm": algorithm}
 
 
 def _convolution(proto: Any) -> dict[str, Any]:
-    return {
-        "window": tuple(d.size for d in proto.window.dimensions),
-        "out_features": proto.convolution_dimension_numbers.kernel_output_feature_dimension,
-    }
+    return {**convolutions.attributes(proto), **_products(proto)}
 
 
 #: Of the types of transforms, those that are inverse.
@@ -166,7 +167,7 @@ def _custom_call(proto: Any) -> dict[str, Any]:
         and not sharding.tile_assignment_dimensions
         and all(_EMPTY_MESH in entry.value for entry in proto.frontend_attributes.map)
     )
-    windows = _convolution(proto) if proto.window.dimensions else {}
+    windows = convolutions.attributes(proto) if proto.window.dimensions else {}
     return {
         **windows,
         "target": foreign.line(proto.custom_call_target),

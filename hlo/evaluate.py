@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.hlo import indexing
+from fusionstitch.hlo.convolutions import convolve
 from fusionstitch.hlo.errors import ImportModuleError
 from fusionstitch.hlo.factorisations import REFERENCES
 from fusionstitch.hlo.graph import Graph, Op
@@ -213,6 +214,11 @@ def _dot(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
     return np.matmul(sides[0], sides[1].swapaxes(1, 2)).reshape(op.dims)
 
 
+def _convolution(ev: _Interpreter, op: Op, values: Sequence[Array]) -> Array:
+    wide = _wide(np.empty(0, ev.dtype(op.dtype))).dtype
+    return convolve(op, *(_wide(value).astype(wide, copy=False) for value in values))
+
+
 def _combine(reducer: str) -> indexing.Body:
     return lambda old, new: (ELEMENTWISE[reducer](_wide(old), _wide(new)),)
 
@@ -320,6 +326,7 @@ _TABLE: Mapping[str, Callable[[_Interpreter, Op, Sequence[Value]], Value]] = {
     "reduce-window": _reduce_window,
     "scan": _scan,
     "dot": _dot,
+    "convolution": _convolution,
     "sort": _sort,
     "topk": _topk,
     "radix-sort": lambda _, op, v: sort_rows(op, *v),

@@ -27,7 +27,10 @@ Attributes of an `Op` by opcode (dims are tuples of int):
                          floats only)
     reduce-precision     exponent_bits, mantissa_bits
     get-tuple-element    index
-    convolution          window (its extents), out_features (that dim of its kernel)
+    convolution          of the window: size, stride, low, high, base_dilation, window_dilation,
+                         reversal; input, kernel, output: their dims, (batch, feature, *spatial) or
+                         (input feature, output feature, *spatial); groups, batch_groups, precision,
+                         algorithm
     fft                  length (of its last dims), inverse (bool)
     custom-call          target, side_effect (bool), replicated (bool: a sharding annotation
                          that shards nothing); of a convolution also what that has
@@ -74,9 +77,10 @@ class Kind(enum.Enum):
     WINDOW = "window"  # a reduction of overlapping windows: reads each element several times
     DOT = "dot"
     FACTOR = "factor"  # factorises matrices, or solves by factors: a library's, if not small
+    CONVOLUTION = "convolution"  # a library's, if it has more than a few channels
     SORT = "sort"  # sorts rows, or finds the largest elements of them: XLA's, if not short
     STRUCTURE = "structure"  # parameter, large constant, tuple: no work of their own
-    PARTITION = "partition"  # left to XLA: convolution, collectives, loops, custom calls
+    PARTITION = "partition"  # left to XLA: transforms, collectives, loops, custom calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +147,13 @@ SEMANTICS: Mapping[str, OpSpec] = {
         *_specs(Kind.WINDOW, 1, 0, "reduce-window scan"),
         *_specs(Kind.DOT, 2, 0, "dot"),
         *_specs(Kind.FACTOR, 0, 0, "potrf getrf lu-permutation triangular-solve"),
+        *_specs(Kind.CONVOLUTION, 2, 0, "convolution"),
         *_specs(Kind.SORT, 0, 0, "sort topk radix-sort"),
     ]
 }
 
 #: Kinds of ops that read their operands as wholes, if they are not taken apart.
-READ_WHOLES = frozenset({Kind.PARTITION, Kind.SORT})
+READ_WHOLES = frozenset({Kind.PARTITION, Kind.SORT, Kind.CONVOLUTION})
 #: Opcodes of libraries of linear algebra.
 FACTORS = tuple(op for op, spec in SEMANTICS.items() if spec.kind is Kind.FACTOR)
 #: Opcodes that kernels take apart, of whose results each is a value of its own.

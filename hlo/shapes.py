@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from fusionstitch.hlo.convolutions import result_shape
 from fusionstitch.hlo.errors import VerifyError
 from fusionstitch.hlo.graph import ITEM_BYTES, Op, Shape
 from fusionstitch.hlo.literals import shape_of
@@ -297,6 +298,7 @@ _RULES: Mapping[str, Callable[[Op], Shape]] = {
     "reduce-window": _reduce_window,
     "scan": _scan,
     "dot": _dot,
+    "convolution": result_shape,
     "tuple": _tuple,
     "get-tuple-element": _get_tuple_element,
     "while": _while,

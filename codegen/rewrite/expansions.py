@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 
 from fusionstitch.codegen.rewrite.bitcasts import expand_bitcast
+from fusionstitch.codegen.rewrite.convolutions import expand_convolution
 from fusionstitch.codegen.rewrite.monoids import Monoids
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scans import expand_scan_part
@@ -33,6 +34,7 @@ def expand(graph: Graph, numerics: str) -> Graph:
     passes: tuple[Rules, ...] = (
         {
             "get-tuple-element": lambda op: _expand_part(op, alone, strict),
+            "convolution": expand_convolution,
             "sort": lambda op: expand_sort(op, strict),
             "lu-permutation": expand_permutation,
             "triangular-solve": expand_solve,

@@ -13,6 +13,7 @@ from fusionstitch.hlo.literals import content
 #: Opcodes that identify a kernel, the most distinctive first, and their names.
 _TELLING = {
     "dot": "dot",
+    "convolution": "conv",
     "sort": "sort",
     "topk": "topk",
     "radix-sort": "sort",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fusionstitch.codegen.rewrite.bitcasts import regroups
 from fusionstitch.codegen.rewrite.complex_pairs import COMPLEX, fits_pairs, is_complex
+from fusionstitch.codegen.rewrite.convolutions import narrow
 from fusionstitch.codegen.rewrite.few_terms import is_of_few_terms
 from fusionstitch.codegen.rewrite.monoids import expressible
 from fusionstitch.codegen.rewrite.scans import runnable
@@ -33,7 +34,7 @@ MEMBERS = DTYPES | {COMPLEX}
 KINDS = frozenset(
     {
         *(Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.UPDATE, Kind.REDUCTION, Kind.WINDOW, Kind.DOT),
-        *(Kind.FACTOR, Kind.SORT),
+        *(Kind.FACTOR, Kind.SORT, Kind.CONVOLUTION),
     }
 )
 
@@ -147,7 +148,8 @@ def _scatter(op: Op, device: Device) -> Verdict:
 
 
 def _small(op: Op, device: Device) -> Verdict:
-    check = {Kind.FACTOR: is_small, Kind.SORT: sortable}.get(kind_of(op.opcode))
+    checks = {Kind.FACTOR: is_small, Kind.SORT: sortable, Kind.CONVOLUTION: narrow}
+    check = checks.get(kind_of(op.opcode))
     return check(op) if check else allow()
 
 
@@ -161,7 +163,9 @@ def _joined(op: Op, device: Device) -> Verdict:
 
 def multiplied_as_asked(op: Op, device: Device) -> Verdict:
     """Whether kernels implement the algorithm that a dot requests, if any."""
-    algorithm = op.attrs.get("algorithm", "unset") if op.opcode == "dot" else "unset"
+    algorithm = (
+        op.attrs.get("algorithm", "unset") if op.opcode in ("dot", "convolution") else "unset"
+    )
     kinds = {o.dtype for o in op.operands}
     if algorithm == "unset" or kinds <= ALGORITHMS.get(algorithm, frozenset()):
         return allow()

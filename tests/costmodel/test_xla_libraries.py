@@ -53,7 +53,7 @@ def transform(dims: tuple[int, ...], length: tuple[int, ...], kind: str) -> Op:
 def convolution(x: tuple[int, ...], kernel: tuple[int, ...], y: tuple[int, ...]) -> Op:
     b = Builder()
     operands = [b.parameter(dims) for dims in (x, kernel)]
-    attrs = {"target": "__cudnn$convForward", "window": kernel[1:-1], "out_features": 0}
+    attrs = {"target": "__cudnn$convForward", "size": kernel[1:-1], "kernel": (-1, 0)}
     return b.op("custom-call", y, *operands, **attrs)
 
 
@@ -101,7 +101,7 @@ def test_gradients_of_a_convolution_have_its_products() -> None:
     x, kernel, y = (64, 499, 96), (192, 9, 96), (64, 499, 192)
     forward = convolution(x, kernel, y)
     b = Builder()
-    attrs = {"window": (9,), "out_features": 0}
+    attrs = {"size": (9,), "kernel": (2, 0, 1)}
     arrays = [b.parameter(dims) for dims in (x, kernel, y)]
     filters = b.op(
         "custom-call", kernel, arrays[0], arrays[2], target="__cudnn$convBackwardFilter", **attrs

@@ -1,0 +1,240 @@
+"""Convolutions of few channels, as products of what lies under their kernel with that.
+
+    convolution(x[n, h, w, 3], k[5, 5, 3, 8])    ->    windows(pad(x)) [n, 3, h, w, 5, 5]
+                                                       dot(windows, k), summed over 3, 5 and 5
+    convolution(x[n, h, w, c], k[3, 3, 1, c])    ->    pad(x)[n, h + 0, w + 0, c] * k[0, 0, c] + ...
+
+The windows are a view that moves nothing (`windows.py`). Where few products make a result, they are
+added up one after the other, as those of a stencil are.
+
+A library pads channels to what its tiles have: with few of them most of a tile is empty.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from fusionstitch.codegen.rewrite.chain import Chain
+from fusionstitch.codegen.rewrite.windows import padded
+from fusionstitch.hlo.convolutions import layout_of
+from fusionstitch.hlo.graph import FLOATS, Op
+from fusionstitch.hlo.verdict import Verdict, allow, forbid
+
+#: Channels of a group from which on a library's tiles are full, and what a kernel's window and its
+#: channels hold at most.
+MOST_CHANNELS, MOST_SUMMED = 16, 1024
+#: Products that are added up for each result on its own, rather than as one of matrices: where a
+#: channel gives several results, or just one.
+MOST_TERMS, MOST_TERMS_ALONE = 9, 64
+
+
+def narrow(op: Op) -> Verdict:
+    """Whether kernels convolve: a library is better at many channels."""
+    found = layout_of(op)
+    summed = found.channels * math.prod(op.attrs["size"])
+    if op.attrs["batch_groups"] != 1:
+        return forbid("Kernels do not convolve groups of a batch.")
+    if any(x.dtype not in FLOATS for x in (op, *op.operands)):
+        return forbid("Kernels convolve floats.", dtype=op.dtype)
+    if found.channels > MOST_CHANNELS:
+        limit = MOST_CHANNELS
+        return forbid(
+            "A library convolves many channels better.", channels=found.channels, limit=limit
+        )
+    if summed > MOST_SUMMED:
+        return forbid("A library adds up so many products better.", terms=summed, limit=MOST_SUMMED)
+    return allow()
+
+
+def expand_convolution(op: Op) -> list[Op] | None:
+    """The ops that replace a convolution; None for one that is not `narrow`."""
+    if not narrow(op):
+        return None
+    made = _Convolution(op)
+    if made.terms <= (MOST_TERMS_ALONE if made.results == 1 else MOST_TERMS):
+        made.by_terms()
+    else:
+        made.as_product()
+    return made.chain.done()
+
+
+class _Convolution:
+    """A convolution, and the ops of its result."""
+
+    def __init__(self, op: Op):
+        self.chain, self.op, self.attrs, self.layout = Chain(op), op, op.attrs, layout_of(op)
+        self.groups, self.rank = op.attrs["groups"], op.shape.rank
+        self.results = op.operands[1].dims[self.layout.kernel_out] // self.groups
+        self.terms = self.layout.channels * math.prod(op.attrs["size"])
+        self.x, self.kernel = self._padded(), self._kernel()
+
+    def _padded(self) -> Op:
+        """The input with what is around and between its elements."""
+        x, attrs = self.op.operands[0], self.attrs
+        low, high, interior = ([0] * self.rank for _ in range(3))
+        for n, d in enumerate(self.layout.spatial):
+            low[d], high[d] = attrs["low"][n], attrs["high"][n]
+            interior[d] = attrs["base_dilation"][n] - 1
+        if not any((*low, *high, *interior)):
+            return x
+        return padded(self.chain, x, self.chain.scalar(0, x.dtype), low, high, interior)
+
+    def _kernel(self) -> Op:
+        """The kernel as [groups, results, channels, *window], in the order in which it is laid over
+        the input."""
+        found, kernel = self.layout, self.op.operands[1]
+        pairs = zip(found.kernel_spatial, self.attrs["reversal"], strict=True)
+        if turned := tuple(d for d, back in pairs if back):
+            kernel = self.chain.like(kernel, "reverse", kernel, dimensions=turned)
+        order = (found.kernel_out, found.kernel_in, *found.kernel_spatial)
+        kernel = self.chain.in_order(kernel, order)
+        dims = (self.groups, self.results, *kernel.dims[1:])
+        return self.chain.make("reshape", kernel.dtype, dims, kernel)
+
+    # ---- a sum of products, element by element ---------------------------------------------------
+
+    def by_terms(self) -> Op:
+        """One product after the other is added up."""
+        total: Op | None = None
+        for channel in range(self.layout.channels):
+            for at in itertools.product(*map(range, self.attrs["size"])):
+                chain = self.chain
+                term = [self._seen(channel, at), self._factor(channel, at)]
+                term = [
+                    x
+                    if x.dtype == self.op.dtype
+                    else chain.make("convert", self.op.dtype, x.dims, x)
+                    for x in term
+                ]
+                product = chain.like(term[0], "multiply", *term)
+                total = product if total is None else chain.like(total, "add", total, product)
+        assert total is not None
+        return self._in_order(total)
+
+    def _seen(self, channel: int, at: tuple[int, ...]) -> Op:
+        """What is under an element of the kernel: the dims of the input, with those of results."""
+        found, attrs, x = self.layout, self.attrs, self.x
+        start, limit, stride = [0] * self.rank, list(x.dims), [1] * self.rank
+        start[found.feature], stride[found.feature] = channel, found.channels
+        for n, d in enumerate(found.spatial):
+            start[d] = at[n] * attrs["window_dilation"][n]
+            stride[d] = attrs["stride"][n]
+            limit[d] = start[d] + (self.op.dims[found.result[d]] - 1) * stride[d] + 1
+        dims = tuple(-(-(b - a) // by) for a, b, by in zip(start, limit, stride, strict=True))
+        edges = {"start": tuple(start), "limit": tuple(limit), "stride": tuple(stride)}
+        seen = self.chain.make("slice", x.dtype, dims, x, **edges)
+        if self.results == 1:
+            return seen
+        feature = found.feature
+        spread = (*dims[: feature + 1], self.results, *dims[feature + 1 :])
+        kept = tuple(d + (d > feature) for d in range(self.rank))
+        seen = self.chain.make("broadcast", x.dtype, spread, seen, dimensions=kept)
+        return self.chain.make("reshape", x.dtype, self._dims(), seen)
+
+    def _factor(self, channel: int, at: tuple[int, ...]) -> Op:
+        """An element of the kernel for each result, in those dims."""
+        kernel, inside = self.kernel, (channel, *at)
+        start, limit = (0, 0, *inside), (*kernel.dims[:2], *(n + 1 for n in inside))
+        dims = (*kernel.dims[:2], *(1 for _ in inside))
+        edges = {"start": start, "limit": limit, "stride": (1,) * len(dims)}
+        one = self.chain.make("slice", kernel.dtype, dims, kernel, **edges)
+        one = self.chain.make("reshape", kernel.dtype, (self.groups * self.results,), one)
+        where = (self.layout.feature,)
+        return self.chain.make("broadcast", kernel.dtype, self._dims(), one, dimensions=where)
+
+    def _dims(self) -> tuple[int, ...]:
+        """The dims of the result, in the order of the input's."""
+        return tuple(self.op.dims[d] for d in self.layout.result)
+
+    def _in_order(self, total: Op) -> Op:
+        """A result whose dims come in the order of the input's."""
+        result = self.layout.result
+        if result == tuple(range(self.rank)):
+            return total
+        return self.chain.in_order(total, tuple(result.index(d) for d in range(self.rank)))
+
+    # ---- a product of what lies under the kernel -------------------------------------------------
+
+    def as_product(self) -> Op:
+        """A dot of all windows with the kernel. Where features come before places in the result,
+        each entry of the batch has the kernel for itself, so that the dot gives them so."""
+        found, kernel = self.layout, self._flat_kernel()
+        window = [f"w{n}" for n in self._taps()]
+        places = [f"s{n}" for n in range(len(found.spatial))]
+        view = self._windows()
+        seen, own = ["b", "g", "c", *places, *window], ["g", "r", "c", *window]
+        feature, last = found.result[found.feature], max(found.result[d] for d in found.spatial)
+        if found.result[found.batch] < feature < last:
+            dims = (view.dims[0], *kernel.dims)
+            kept = tuple(range(1, len(dims)))
+            kernel = self.chain.make("broadcast", kernel.dtype, dims, kernel, dimensions=kept)
+            return self._from_labels(*self._dot(kernel, ["b", *own], view, seen))
+        return self._from_labels(*self._dot(view, seen, kernel, own))
+
+    def _dot(
+        self, left: Op, left_labels: list[str], right: Op, right_labels: list[str]
+    ) -> tuple[Op, list[str]]:
+        """The product of two values whose dims have labels, over channels and windows; and the
+        labels of its dims."""
+        common = [label for label in left_labels if label in right_labels]
+        batch = [label for label in common if label in ("b", "g")]
+        summed = [label for label in common if label not in batch]
+        free = [x for x in (*left_labels, *right_labels) if x not in common]
+        extents = dict(zip((*left_labels, *right_labels), (*left.dims, *right.dims), strict=True))
+        labels = [*batch, *free]
+        attrs = {
+            f"{side}_{what}": tuple(map(of.index, which))
+            for side, of in (("lhs", left_labels), ("rhs", right_labels))
+            for what, which in (("batch", batch), ("contract", summed))
+        }
+        made = self.chain.make(
+            "dot",
+            self.op.dtype,
+            tuple(extents[label] for label in labels),
+            left,
+            right,
+            **attrs,
+            precision=self.attrs["precision"],
+            algorithm=self.attrs["algorithm"],
+        )
+        return made, labels
+
+    def _from_labels(self, x: Op, labels: list[str]) -> Op:
+        """The result, of a value whose dims have labels."""
+        found = self.layout
+        own: list[tuple[str, ...]] = [()] * self.rank
+        own[found.result[found.batch]] = ("b",)
+        own[found.result[found.feature]] = ("g", "r")
+        for n, d in enumerate(found.spatial):
+            own[found.result[d]] = (f"s{n}",)
+        order = tuple(labels.index(label) for each in own for label in each)
+        x = self.chain.in_order(x, order)
+        return self.chain.make("reshape", x.dtype, self.op.dims, x)
+
+    def _windows(self) -> Op:
+        """What lies under the kernel, for each result: [batch, groups, channels, *spatial,
+        *window], the spatial dims those of results."""
+        found, attrs, x = self.layout, self.attrs, self.x
+        x = self.chain.in_order(x, (found.batch, found.feature, *found.spatial))
+        apart = (x.dims[0], self.groups, found.channels, *x.dims[2:])
+        x = self.chain.make("reshape", x.dtype, apart, x)
+        taps = self._taps()
+        places = tuple(self.op.dims[found.result[d]] for d in found.spatial)
+        window = {
+            "along": tuple(3 + n for n in taps),
+            "stride": (1, 1, 1, *attrs["stride"]),
+            "dilation": tuple(attrs["window_dilation"][n] for n in taps),
+        }
+        dims = (*apart[:3], *places, *(attrs["size"][n] for n in taps))
+        return self.chain.make("windows", x.dtype, dims, x, **window)
+
+    def _flat_kernel(self) -> Op:
+        """The kernel without those dims of its window that have one element."""
+        kernel = self.kernel
+        dims = (*kernel.dims[:3], *(self.attrs["size"][n] for n in self._taps()))
+        return self.chain.make("reshape", kernel.dtype, dims, kernel)
+
+    def _taps(self) -> tuple[int, ...]:
+        """The numbers of the spatial dims along which the window has several elements."""
+        return tuple(n for n, size in enumerate(self.attrs["size"]) if size > 1)
