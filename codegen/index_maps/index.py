@@ -289,6 +289,12 @@ def _remainder(x: Index, d: int) -> Index:
     return Index(((Remainder(x, d), 1),))
 
 
+def divisions(index: Index) -> int:
+    """How many quotients and remainders it takes, one in another counted as well."""
+    inner = [t.base for t, _ in index.terms if isinstance(t, Quotient | Remainder)]
+    return len(inner) + sum(map(divisions, inner))
+
+
 def linearize(indices: Sequence[Index], dims: Sequence[int]) -> Index:
     """The row-major position of `indices` in an array of `dims`."""
     return _linear(tuple(indices), tuple(dims))

@@ -5,7 +5,12 @@
     else
       v = 0;
 
-Loads in branches wait for each other: compilers move none past one.
+Loads in branches wait for each other: compilers move none past one. Where there is a branch all the
+same, what an index is in it may save divisions:
+
+    if (0 <= i && i < 12)                       if (0 <= i && i < 12) {
+      v = x[i / 3 % 4 * 3 + i % 3];               const int inside = i;
+                                                  v = x[inside];
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fusionstitch.codegen.index_maps.index import Index, variable
+from fusionstitch.codegen.index_maps.index import Index, divisions, variable
 from fusionstitch.codegen.index_maps.maps import Indices, Read, is_branching, reads
 from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, apply, infix, number
 from fusionstitch.codegen.ir.intrinsics import CLAMP
@@ -35,7 +40,7 @@ class Nearest:
     """Finds the nearest element to one that may lie outside; `named` gives an index with every
     integer it depends on known by name; `found` is kept from pad to pad of a kernel."""
 
-    known: Known
+    names: Known
     sources: Sources
     named: Callable[[Indices], Indices]
     found: dict[tuple[int, Indices], int]
@@ -51,16 +56,10 @@ class Nearest:
         below = _below(source)
         if any(below >> owned & 1 for owned in self.sources.owned):
             return None  # its owners alone may read what it is computed from
-        ends: dict[Index, tuple[int, int]] = {}
-        for guard in read.guards:
-            low, high = ends.get(guard.index, (guard.index.lo, guard.index.hi))
-            ends[guard.index] = max(low, guard.lower), min(high, guard.upper - 1)
-        if any(low > high for low, high in ends.values()):
+        ends = _ends(read)
+        if ends is None:
             return None
-        tried = {
-            i: variable(f"inside {i}", high - low + 1) + low for i, (low, high) in ends.items()
-        }
-        nearest = tuple(tried.get(i, i) for i in read.index)
+        nearest = _bounded(read.index, ends)
         there = self._inlined(source, read.index)
         if there is None:
             return None
@@ -69,6 +68,19 @@ class Nearest:
             if besides is None or besides & ~there:
                 return None  # nothing else would have what is read
         return tuple(self._clamped(i, *ends[i]) if i in ends else i for i in read.index)
+
+    def known(self, op: Op, read: Read) -> Indices:
+        """The index of an element of a pad's operand, in the branch of those that lie inside."""
+        if any(guard.stride != 1 for guard in read.guards):
+            return read.index
+        source, ends = op.operands[0], _ends(read)
+        address = self._address(source, read.index)
+        if ends is None or address is None:
+            return read.index
+        bounded = self._address(source, _bounded(read.index, ends))
+        if bounded is None or divisions(bounded) >= divisions(address):
+            return read.index
+        return tuple(self._inside(i, *ends[i]) if i in ends else i for i in read.index)
 
     def _inlined(self, op: Op, index: Indices) -> int | None:
         """The ids, as a bitset, of what is read where an op is computed, except what a loop of its
@@ -94,28 +106,55 @@ class Nearest:
         return found[op.id, index]
 
     def _is_loaded(self, op: Op, index: Indices) -> bool:
+        return self._address(op, index) is not None
+
+    def _address(self, op: Op, index: Indices) -> Index | None:
+        """Where an element lies in memory, of a value that is but a load."""
         while True:
             if any(not fetched.name for i in index for fetched in i.fetched):
-                return False
-            if self.sources.located(op, index):
-                return True
+                return None
+            if found := self.sources.located(op, index):
+                return found.address
             if kind_of(op.opcode) is not Kind.MOVEMENT or is_branching(op):
-                return False
+                return None
             [read] = reads(op, index)
             op, index = op.operands[read.operand], read.index
+
+    def _inside(self, index: Index, low: int, high: int) -> Index:
+        """An index that is known to lie between two numbers, by name."""
+        index = self.named((index,))[0]
+        value: Expr = Integer(index - low)
+        key = "inside", index, low, high
+        name = self.names.integer(key, "inside", value, self.names.writer.depth)
+        return variable(name, high - low + 1) + low
 
     def _clamped(self, index: Index, low: int, high: int) -> Index:
         index = self.named((index,))[0]
         key = "clamped", index, low, high
-        known = self.known.writer.find(key)
+        known = self.names.writer.find(key)
         if known is not None:
             assert isinstance(known[0], Name)
             return variable(known[0].name, high - low + 1) + low
         ends = number(low), number(high)
-        value: Expr = apply(CLAMP, ends[0], Integer(index), ends[1], template=(self.known.int_,))
+        value: Expr = apply(CLAMP, ends[0], Integer(index), ends[1], template=(self.names.int_,))
         value = infix("-", value, low) if low else value
-        name = self.known.integer(key, "inside", value, self.known.depth_of((index,)))
+        name = self.names.integer(key, "inside", value, self.names.depth_of((index,)))
         return variable(name, high - low + 1) + low
+
+
+def _ends(read: Read) -> dict[Index, tuple[int, int]] | None:
+    """Between which numbers the indices lie that guards are about; None if there are none."""
+    ends: dict[Index, tuple[int, int]] = {}
+    for guard in read.guards:
+        low, high = ends.get(guard.index, (guard.index.lo, guard.index.hi))
+        ends[guard.index] = max(low, guard.lower), min(high, guard.upper - 1)
+    return None if any(low > high for low, high in ends.values()) else ends
+
+
+def _bounded(index: Indices, ends: dict[Index, tuple[int, int]]) -> Indices:
+    """An index as one of variables with these ends."""
+    tried = {i: variable(f"inside {i}", high - low + 1) + low for i, (low, high) in ends.items()}
+    return tuple(tried.get(i, i) for i in index)
 
 
 def _below(op: Op) -> int:

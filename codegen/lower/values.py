@@ -266,7 +266,7 @@ class Values:
             selected = Selection(self.known, self.sources, self.named).selected(op, index)
         if selected is not None:
             return selected
-        inside = None
+        inside = nearest = None
         if op.opcode == "pad":
             nearest = Nearest(self.known, self.sources, self.named, self._inlined)
             inside = nearest.inside(op, alternatives[0])
@@ -287,7 +287,8 @@ class Values:
                     assert condition is not None
                     frame = writer.nested(If(condition), pinned=True, chosen=often)
                 with frame:
-                    value, _ = yield op.operands[read.operand], read.index
+                    at = nearest.known(op, read) if nearest and read.guards else read.index
+                    value, _ = yield op.operands[read.operand], at
                     writer.add(Assign(Name(name), value))
         writer.block.memo[op.id, index] = Name(name)
         return Name(name), writer.depth

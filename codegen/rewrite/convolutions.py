@@ -12,6 +12,7 @@ A library pads channels to what its tiles have: with few of them most of a tile 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -27,6 +28,8 @@ MOST_CHANNELS, MOST_SUMMED = 16, 1024
 #: Products that are added up for each result on its own, rather than as one of matrices: where a
 #: channel gives several results, or just one.
 MOST_TERMS, MOST_TERMS_ALONE = 9, 64
+#: Runs of summed elements are made as long as a multiple of this.
+RUN = 8
 
 
 def narrow(op: Op) -> Verdict:
@@ -67,26 +70,38 @@ class _Convolution:
         self.groups, self.rank = op.attrs["groups"], op.shape.rank
         self.results = op.operands[1].dims[self.layout.kernel_out] // self.groups
         self.terms = self.layout.channels * math.prod(op.attrs["size"])
-        self.x, self.kernel = self._padded(), self._kernel()
 
-    def _padded(self) -> Op:
-        """The input with what is around and between its elements."""
-        x, attrs = self.op.operands[0], self.attrs
+    def _edges(self) -> tuple[list[int], list[int], list[int]]:
+        """How many elements are before, after and between those of the input, by dim."""
+        attrs = self.attrs
         low, high, interior = ([0] * self.rank for _ in range(3))
         for n, d in enumerate(self.layout.spatial):
             low[d], high[d] = attrs["low"][n], attrs["high"][n]
             interior[d] = attrs["base_dilation"][n] - 1
+        return low, high, interior
+
+    def _around(self, x: Op, low: list[int], high: list[int], interior: list[int]) -> Op:
+        """Zeros before, after and between elements."""
         if not any((*low, *high, *interior)):
             return x
         return padded(self.chain, x, self.chain.scalar(0, x.dtype), low, high, interior)
 
-    def _kernel(self) -> Op:
-        """The kernel as [groups, results, channels, *window], in the order in which it is laid over
-        the input."""
-        found, kernel = self.layout, self.op.operands[1]
-        pairs = zip(found.kernel_spatial, self.attrs["reversal"], strict=True)
-        if turned := tuple(d for d, back in pairs if back):
-            kernel = self.chain.like(kernel, "reverse", kernel, dimensions=turned)
+    def _turned(self, kernel: Op) -> Op:
+        """A kernel in the order in which it is laid over the input."""
+        pairs = zip(self.layout.kernel_spatial, self.attrs["reversal"], strict=True)
+        if dims := tuple(d for d, back in pairs if back):
+            return self.chain.like(kernel, "reverse", kernel, dimensions=dims)
+        return kernel
+
+    @functools.cached_property
+    def x(self) -> Op:
+        """The input with what is around and between its elements."""
+        return self._around(self.op.operands[0], *self._edges())
+
+    @functools.cached_property
+    def kernel(self) -> Op:
+        """The kernel as [groups, results, channels, *window]."""
+        found, kernel = self.layout, self._turned(self.op.operands[1])
         order = (found.kernel_out, found.kernel_in, *found.kernel_spatial)
         kernel = self.chain.in_order(kernel, order)
         dims = (self.groups, self.results, *kernel.dims[1:])
@@ -159,6 +174,8 @@ class _Convolution:
     def as_product(self) -> Op:
         """A dot of all windows with the kernel. Where features come before places in the result,
         each entry of the batch has the kernel for itself, so that the dot gives them so."""
+        if self._has_runs():
+            return self._of_runs()
         found, kernel = self.layout, self._flat_kernel()
         window = [f"w{n}" for n in self._taps()]
         places = [f"s{n}" for n in range(len(found.spatial))]
@@ -171,6 +188,48 @@ class _Convolution:
             kernel = self.chain.make("broadcast", kernel.dtype, dims, kernel, dimensions=kept)
             return self._from_labels(*self._dot(kernel, ["b", *own], view, seen))
         return self._from_labels(*self._dot(view, seen, kernel, own))
+
+    def _has_runs(self) -> bool:
+        """Whether what lies under a row of the kernel is a run of neighbours in memory: channels
+        come last, after the dim of the row."""
+        found, attrs = self.layout, self.attrs
+        if self.groups > 1 or found.channels == 1 or not found.spatial:
+            return False
+        dims = (found.batch, *found.spatial, found.feature)
+        close = attrs["window_dilation"][-1] == attrs["base_dilation"][-1] == 1
+        return close and dims == tuple(range(self.rank))
+
+    def _of_runs(self) -> Op:
+        """The product whose sums go along such runs."""
+        chain, found, attrs, op = self.chain, self.layout, self.attrs, self.op
+        channels, (*taps, row) = found.channels, attrs["size"]
+        x, kernel = op.operands
+        *places, inner = (op.dims[found.result[d]] for d in found.spatial)
+        step, length = attrs["stride"][-1] * channels, row * channels
+        more = -length % RUN
+        low, high, interior = (list(each) for each in self._edges())
+        low[-2:], high[-2:], interior[-2:] = [low[-2] * channels], [high[-2] * channels], [0]
+        x = chain.make("reshape", x.dtype, (*x.dims[:-2], x.dims[-2] * channels), x)
+        high[-1] += max(0, (inner - 1) * step + length + more - x.dims[-1] - low[-1] - high[-1])
+        x = self._around(x, low, high, interior)
+        kept = [n for n, size in enumerate(taps) if size > 1]
+        window = {
+            "along": (*(1 + n for n in kept), 1 + len(taps)),
+            "stride": (1, *attrs["stride"][:-1], step),
+            "dilation": (*(attrs["window_dilation"][n] for n in kept), 1),
+        }
+        sizes = [taps[n] for n in kept]
+        dims = (x.dims[0], *places, inner, *sizes, length + more)
+        view = chain.make("windows", x.dtype, dims, x, **window)
+        kernel = self._turned(kernel)
+        order = (*found.kernel_spatial, found.kernel_in, found.kernel_out)
+        kernel = chain.in_order(kernel, order)
+        kernel = chain.make("reshape", kernel.dtype, (*sizes, length, self.results), kernel)
+        kernel = chain.extended(kernel, kernel.shape.rank - 2, 0, more)
+        labels = [*(f"w{n}" for n in kept), "run"]
+        names = ["b", *(f"s{n}" for n in range(len(found.spatial))), *labels]
+        made, of = self._dot(view, names, kernel, [*labels, "r"])
+        return self._from_labels(made, of)
 
     def _dot(
         self, left: Op, left_labels: list[str], right: Op, right_labels: list[str]
@@ -205,7 +264,7 @@ class _Convolution:
         found = self.layout
         own: list[tuple[str, ...]] = [()] * self.rank
         own[found.result[found.batch]] = ("b",)
-        own[found.result[found.feature]] = ("g", "r")
+        own[found.result[found.feature]] = ("g", "r") if "g" in labels else ("r",)
         for n, d in enumerate(found.spatial):
             own[found.result[d]] = (f"s{n}",)
         order = tuple(labels.index(label) for each in own for label in each)
