@@ -225,8 +225,10 @@ class Foreign(Numbers):
     primes up to 7 `smooth_passes`, with others `rough_passes`. An inverse one is scaled in
     `inverse_passes` more, or in `real_inverse_passes` if it leaves real numbers.
 
-    A convolution takes `convolution_us` beside its products; with fewer than `narrow_channels` to
-    add up it makes `narrow_products_per_s`. A solver takes `solver_us`, `column_us` for each column
+    A convolution takes `convolution_us` beside its products. With at most `narrow_channels` to add
+    up it makes `narrow_products_per_s`, and up to `narrow_filled` times as many where a group has
+    several times `narrow_results` results; it takes `narrow_us` and `narrow_passes` over its arrays
+    besides, with what changes their layout. A solver takes `solver_us`, `column_us` for each column
     that it factors, where each matrix of a batch adds `matrix_us`, or `row_us` for each row that it
     solves, and makes `solver_products_per_s`.
     """
@@ -245,6 +247,10 @@ class Foreign(Numbers):
     convolution_us: float
     narrow_channels: int
     narrow_products_per_s: float
+    narrow_results: int
+    narrow_filled: float
+    narrow_us: float
+    narrow_passes: float
     solver_us: float
     column_us: float
     row_us: float

@@ -138,13 +138,18 @@ def _convolution_us(op: Op, device: Device) -> float:
         kernel, written = arrays[2], arrays[1]
     else:
         kernel, written = arrays[2], arrays[0]
-    each = kernel.size // max(1, kernel.dims[op.attrs["kernel"][1]])
+    results = max(1, kernel.dims[op.attrs["kernel"][1]])
+    each = kernel.size // results
     products = written.size * each
     moved = sum(shape.bytes for shape in arrays)
     channels = each // max(1, math.prod(op.attrs["size"]))
-    if channels < library.narrow_channels:
-        us = products / library.narrow_products_per_s * 1e6
-        return kernel_us(Work(), device) + max(us, moved / device.l2_bytes_per_s * 1e6)
+    results //= op.attrs.get("groups", 1)
+    if channels <= library.narrow_channels:
+        filled = min(library.narrow_filled, max(1.0, results / library.narrow_results))
+        us = products / (library.narrow_products_per_s * filled) * 1e6
+        return (
+            library.narrow_us + us + library.narrow_passes * moved / device.dram_bytes_per_s * 1e6
+        )
     rate = product_flops_per_s(op, device) * device.library.share
     return max(_moving_us(moved, device), library.convolution_us + 2 * products / rate * 1e6)
 

@@ -119,7 +119,8 @@ def convolve(op: Op, x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     spatial = x.shape[2:]
     wide = [_extent(n, by) for n, by in zip(spatial, attrs["base_dilation"], strict=True)]
     spread = np.zeros((*x.shape[:2], *wide), x.dtype)
-    spread[(..., *(slice(None, None, by) for by in attrs["base_dilation"]))] = x
+    every = tuple(slice(None, None, by) for by in attrs["base_dilation"])
+    spread[:, :, *every] = x
     for n, (low, high) in enumerate(zip(attrs["low"], attrs["high"], strict=True)):
         rest = spread.shape[2 + n]
         spread = spread.take(np.arange(max(0, -low), rest - max(0, -high)), 2 + n)
@@ -137,7 +138,7 @@ def convolve(op: Op, x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
             slice(b, b + (n - 1) * by + 1, by)
             for b, n, by in zip(begin, dims[2:], attrs["stride"], strict=True)
         )
-        under, weights = spread[(..., *seen)], kernel[(..., *at)]
+        under, weights = spread[:, :, *seen], kernel[:, :, *at]
         for g in range(groups):
             own = under[:, g * found.channels : (g + 1) * found.channels]
             add = np.tensordot(own, weights[:, g * each : (g + 1) * each], ((1,), (0,)))

@@ -224,8 +224,11 @@ FUSED = [
 
 def libraries(on: Device) -> list[float | None]:
     ops = [make() for make, _ in MEASURED.values()]
-    colours = convolution((8, 224, 224, 3), (64, 3, 3, 3), (8, 224, 224, 64))
-    return [library_us(op, on) for op in (*ops, colours)]
+    few = [
+        convolution((8, 224, 224, n), (results, 3, 3, n), (8, 224, 224, results))
+        for n, results in ((3, 64), (12, 16), (24, 16), (3, 128))
+    ]
+    return [library_us(op, on) for op in (*ops, *few)]
 
 
 def spans(on: Device) -> float:
