@@ -78,7 +78,8 @@ class Nearest:
         if ends is None or address is None:
             return read.index
         bounded = self._address(source, _bounded(read.index, ends))
-        if bounded is None or divisions(bounded) >= divisions(address):
+        named = sum(divisions(i) for i in dict.fromkeys(read.index) if i in ends)
+        if bounded is None or divisions(bounded) + named >= divisions(address):
             return read.index
         return tuple(self._inside(i, *ends[i]) if i in ends else i for i in read.index)
 
