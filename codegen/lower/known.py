@@ -9,6 +9,7 @@ from typing import Protocol
 from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.index_maps.index import Index
 from fusionstitch.codegen.index_maps.maps import Indices
+from fusionstitch.codegen.index_maps.vectors import Vector
 from fusionstitch.codegen.ir.builder import Writer
 from fusionstitch.codegen.ir.expressions import Cast, Expr, Integer, Name
 from fusionstitch.codegen.ir.types import IndexType, computed
@@ -28,9 +29,11 @@ class Located:
 
 class Sources(Protocol):
     """How values that live in memory are read. Of those that are `owned`, by id, a thread reads its
-    own elements alone: others may have been overwritten."""
+    own elements alone: others may have been overwritten. `vector` is what the loop is over that is
+    open, if one is."""
 
     owned: frozenset[int]
+    vector: Vector | None
 
     def stored(self, op: Op, index: Indices) -> AtDepth | None:
         """What reads a value, and the depth from which on it may be read; None if it is computed
@@ -51,6 +54,7 @@ class Elementwise:
     """The part of `Sources` about addresses in buffers, for those that read elements one by one."""
 
     owned: frozenset[int] = frozenset()
+    vector: Vector | None = None
 
     def located(self, op: Op, index: Indices) -> Located | None:
         return None

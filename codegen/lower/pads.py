@@ -47,19 +47,19 @@ class Nearest:
 
     def inside(self, op: Op, read: Read) -> Indices | None:
         """The nearest element that there is to one of a pad's operand that may lie outside, if most
-        lie inside. What is but a load is better left out: compilers need no branch for that."""
+        lie inside. What is but a load is better left out, if it is not one of a vector: compilers
+        need no branch for that."""
         if read.share < OFTEN or any(guard.stride != 1 for guard in read.guards):
             return None
-        source = op.operands[0]
-        if self._is_loaded(source, read.index):
+        source, ends = op.operands[0], _ends(read)
+        if ends is None:
+            return None
+        nearest = _bounded(read.index, ends)
+        if self._address(source, read.index) is not None and not self._in_vector(source, nearest):
             return None
         below = _below(source)
         if any(below >> owned & 1 for owned in self.sources.owned):
             return None  # its owners alone may read what it is computed from
-        ends = _ends(read)
-        if ends is None:
-            return None
-        nearest = _bounded(read.index, ends)
         there = self._inlined(source, read.index)
         if there is None:
             return None
@@ -106,8 +106,10 @@ class Nearest:
                 waiting += [(other, there, None) for other, there in known]
         return found[op.id, index]
 
-    def _is_loaded(self, op: Op, index: Indices) -> bool:
-        return self._address(op, index) is not None
+    def _in_vector(self, op: Op, nearest: Indices) -> bool:
+        """Whether the nearest elements to those that a loop over a vector reads are one."""
+        vector, address = self.sources.vector, self._address(op, nearest)
+        return vector is not None and address is not None and vector.base(address) is not None
 
     def _address(self, op: Op, index: Indices) -> Index | None:
         """Where an element lies in memory, of a value that is but a load."""

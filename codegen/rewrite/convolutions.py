@@ -180,7 +180,8 @@ class _Convolution:
         window = [f"w{n}" for n in self._taps()]
         places = [f"s{n}" for n in range(len(found.spatial))]
         view = self._windows()
-        seen, own = ["b", "g", "c", *places, *window], ["g", "r", "c", *window]
+        group = ["g"] if self.groups > 1 else []
+        seen, own = ["b", *group, "c", *places, *window], [*group, "r", "c", *window]
         feature, last = found.result[found.feature], max(found.result[d] for d in found.spatial)
         if found.result[found.batch] < feature < last:
             dims = (view.dims[0], *kernel.dims)
@@ -269,29 +270,35 @@ class _Convolution:
             own[found.result[d]] = (f"s{n}",)
         order = tuple(labels.index(label) for each in own for label in each)
         x = self.chain.in_order(x, order)
+        if x.dims == self.op.dims:
+            return x
         return self.chain.make("reshape", x.dtype, self.op.dims, x)
 
     def _windows(self) -> Op:
         """What lies under the kernel, for each result: [batch, groups, channels, *spatial,
-        *window], the spatial dims those of results."""
+        *window], the spatial dims those of results, without groups if there is but one."""
         found, attrs, x = self.layout, self.attrs, self.x
         x = self.chain.in_order(x, (found.batch, found.feature, *found.spatial))
-        apart = (x.dims[0], self.groups, found.channels, *x.dims[2:])
-        x = self.chain.make("reshape", x.dtype, apart, x)
+        group = (self.groups,) if self.groups > 1 else ()
+        apart = (x.dims[0], *group, found.channels, *x.dims[2:])
+        if group:
+            x = self.chain.make("reshape", x.dtype, apart, x)
+        before = len(group) + 2
         taps = self._taps()
         places = tuple(self.op.dims[found.result[d]] for d in found.spatial)
         window = {
-            "along": tuple(3 + n for n in taps),
-            "stride": (1, 1, 1, *attrs["stride"]),
+            "along": tuple(before + n for n in taps),
+            "stride": (*(1,) * before, *attrs["stride"]),
             "dilation": tuple(attrs["window_dilation"][n] for n in taps),
         }
-        dims = (*apart[:3], *places, *(attrs["size"][n] for n in taps))
+        dims = (*apart[:before], *places, *(attrs["size"][n] for n in taps))
         return self.chain.make("windows", x.dtype, dims, x, **window)
 
     def _flat_kernel(self) -> Op:
-        """The kernel without those dims of its window that have one element."""
-        kernel = self.kernel
-        dims = (*kernel.dims[:3], *(self.attrs["size"][n] for n in self._taps()))
+        """The kernel as [groups, results, channels, *window] without those dims of its window that
+        have one element, and without groups if there is but one."""
+        kernel, before = self.kernel, 0 if self.groups > 1 else 1
+        dims = (*kernel.dims[before:3], *(self.attrs["size"][n] for n in self._taps()))
         return self.chain.make("reshape", kernel.dtype, dims, kernel)
 
     def _taps(self) -> tuple[int, ...]:

@@ -1,0 +1,1 @@
+"""Instances of kinds of ops: what a kernel of each takes."""
