@@ -13,6 +13,7 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.prices import APPROXIMATE
 from fusionstitch.costmodel.work import computed_elements, dot_flops
 from fusionstitch.hlo.attributes import REPLACE
+from fusionstitch.hlo.convolutions import products
 from fusionstitch.hlo.graph import FLOATS, FLOATS8, Graph, Op, of_graph
 from fusionstitch.hlo.semantics import READ_WHOLES, Kind, kind_of
 from fusionstitch.hlo.trips import carried, counted
@@ -140,9 +141,16 @@ def _update(op: Op, count: int, device: Device) -> Units:
 
 
 def _dot(op: Op, count: int, device: Device) -> Units:
+    return _multiplied(op, dot_flops(op) * count / max(1, op.shape.size), device)
+
+
+def _convolution(op: Op, count: int, device: Device) -> Units:
+    return _multiplied(op, 2 * products(op) * count / max(1, op.shape.size), device)
+
+
+def _multiplied(op: Op, flops: float, device: Device) -> Units:
     """On tensor cores where they multiply such operands, else a multiply-add each."""
     dtype = op.operands[0].dtype
-    flops = dot_flops(op) * count / max(1, op.shape.size)
     shares = device.tensor_shares
     rate = shares[TENSOR_TYPES[dtype]] * device.tensor_bf16_flops if dtype in TENSOR_TYPES else 0.0
     if dtype == "f64":
@@ -169,6 +177,7 @@ RULES: Mapping[Kind, Callable[[Op, int, Device], Units]] = {
     Kind.WINDOW: _window,
     Kind.UPDATE: _update,
     Kind.DOT: _dot,
+    Kind.CONVOLUTION: _convolution,
 }
 
 

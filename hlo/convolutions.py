@@ -105,6 +105,20 @@ def result_shape(op: Op) -> Shape:
     return Shape(op.dtype, tuple(dims))
 
 
+def products(op: Op) -> int:
+    """Products of an element with one of the kernel that a convolution adds up: none with what
+    pads, or lies between elements."""
+    attrs, found, x = op.attrs, layout_of(op), op.operands[0]
+    count = found.channels
+    for n, d in enumerate(found.spatial):
+        results = np.arange(op.dims[found.result[d]])[:, None] * attrs["stride"][n]
+        window = np.arange(attrs["size"][n]) * attrs["window_dilation"][n]
+        at, by = results + window - attrs["low"][n], attrs["base_dilation"][n]
+        count *= int(((at >= 0) & (at % by == 0) & (at // by < x.dims[d])).sum())
+    batch, feature = op.dims[found.result[found.batch]], op.dims[found.result[found.feature]]
+    return count * batch * feature
+
+
 def _extent(n: int, dilation: int) -> int:
     return max(0, (n - 1) * dilation + 1)
 

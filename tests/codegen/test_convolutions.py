@@ -21,6 +21,7 @@ from fusionstitch.codegen.generate import generate
 from fusionstitch.codegen.rewrite.convolutions import MOST_CHANNELS, MOST_SUMMED
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.costmodel.devices import device
+from fusionstitch.hlo.convolutions import products
 from fusionstitch.hlo.errors import ImportModuleError
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
@@ -215,3 +216,12 @@ def test_loops_may_convolve(host_compiler: str) -> None:
     compiled = fs.jit(life, options=options).lower(x, w).compile()
     assert len(compiled.kernels) == 1
     np.testing.assert_array_equal(compiled(x, w), jax.jit(life)(x, w))
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_products_with_nothing_are_not_counted(name: str) -> None:
+    """As many as ones add up to, where all elements are one."""
+    fun, x, w = CONVOLUTIONS[name]
+    ones = [np.ones(dims, np.float32) for dims in (x, w)]
+    op = convolution_of(lowered(fun, *ones))
+    assert products(op) == np.asarray(jax.jit(fun)(*ones)).sum()

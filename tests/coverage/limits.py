@@ -30,6 +30,7 @@ FAMILIES = {
     "reductions": ("Reductions", True),
     "windows": ("Reductions over windows", True),
     "dots": ("Small and batched products", False),
+    "convolutions": ("Convolutions", False),
     "matrices": ("Small matrices", False),
     "sorts": ("Sorts", False),
     "complex": ("Complex numbers", False),
@@ -40,7 +41,7 @@ FAMILIES = {
 INTERNAL = frozenset({"record", "member", "windows", "inverse-erf", "bins", "sort-rows"})
 #: Ops that end a pattern, whatever their types: XLA, its libraries and its runtime do them.
 XLA_ALONE = """
-    convolution, fft, cholesky, while, conditional, call, custom-call,
+    fft, cholesky, while, conditional, call, custom-call,
     map, select-and-scatter, rng, rng-bit-generator, batch-norm-training, batch-norm-inference,
     batch-norm-grad, all-reduce, all-gather, reduce-scatter, all-to-all,
     collective-permute, collective-broadcast, partition-id, replica-id, infeed, outfeed, send, recv,

@@ -27,6 +27,7 @@ FAMILIES = (
     "reductions",
     "windows",
     "dots",
+    "convolutions",
     "matrices",
     "sorts",
     "complex",

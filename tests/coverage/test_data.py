@@ -1,5 +1,5 @@
-"""Movement, reductions, products and sorts under fs.jit on the emulator, against jax.jit and
-float64."""
+"""Movement, reductions, products, convolutions and sorts under fs.jit on the emulator, against
+jax.jit and float64."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.coverage.running import OPTIONS, all_groups
 
-FAMILIES = ("movement", "places", "reductions", "windows", "dots", "sorts")
+FAMILIES = ("movement", "places", "reductions", "windows", "dots", "convolutions", "sorts")
 NAMES = [name for name, group in all_groups().items() if group.family in FAMILIES]
 
 
