@@ -227,8 +227,9 @@ class Foreign(Numbers):
 
     A convolution takes `convolution_us` beside its products. With at most `narrow_channels` to add
     up it makes `narrow_products_per_s`, and up to `narrow_filled` times as many where a group has
-    several times `narrow_results` results; it takes `narrow_us` and `narrow_passes` over its arrays
-    besides, with what changes their layout. A solver takes `solver_us`, `column_us` for each column
+    several times `narrow_results` results; it takes `narrow_us`, or `narrow_gradient_us` if it is a
+    gradient by a kernel, and `narrow_passes` over its arrays besides, with what changes their
+    layout. A solver takes `solver_us`, `column_us` for each column
     that it factors, where each matrix of a batch adds `matrix_us`, or `row_us` for each row that it
     solves, and makes `solver_products_per_s`.
     """
@@ -250,6 +251,7 @@ class Foreign(Numbers):
     narrow_results: int
     narrow_filled: float
     narrow_us: float
+    narrow_gradient_us: float
     narrow_passes: float
     solver_us: float
     column_us: float

@@ -144,14 +144,23 @@ def _convolution_us(op: Op, device: Device) -> float:
     moved = sum(shape.bytes for shape in arrays)
     channels = each // max(1, math.prod(op.attrs["size"]))
     results //= op.attrs.get("groups", 1)
+    if by_kernel := _is_by_kernel(op):  # the entries of its batch are channels
+        channels = op.operands[0].dims[op.attrs["input"][0]]
     if channels <= library.narrow_channels:
         filled = min(library.narrow_filled, max(1.0, results / library.narrow_results))
         us = products / (library.narrow_products_per_s * filled) * 1e6
-        return (
-            library.narrow_us + us + library.narrow_passes * moved / device.dram_bytes_per_s * 1e6
-        )
+        us += library.narrow_passes * moved / device.dram_bytes_per_s * 1e6
+        return us + (library.narrow_gradient_us if by_kernel else library.narrow_us)
     rate = product_flops_per_s(op, device) * device.library.share
     return max(_moving_us(moved, device), library.convolution_us + 2 * products / rate * 1e6)
+
+
+def _is_by_kernel(op: Op) -> bool:
+    """Whether a convolution is over windows that are larger than its result: the gradient of one by
+    its kernel."""
+    if op.opcode != "convolution":
+        return False
+    return math.prod(op.attrs["size"]) > math.prod(op.dims[d] for d in op.attrs["output"][2:])
 
 
 def _cholesky_us(op: Op, device: Device) -> float:

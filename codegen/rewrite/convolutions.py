@@ -17,6 +17,7 @@ import itertools
 import math
 
 from fusionstitch.codegen.rewrite.chain import Chain
+from fusionstitch.codegen.rewrite.kernel_gradients import expand_kernel_gradient, is_kernel_gradient
 from fusionstitch.codegen.rewrite.windows import padded
 from fusionstitch.hlo.convolutions import layout_of
 from fusionstitch.hlo.graph import FLOATS, Op
@@ -40,6 +41,8 @@ def narrow(op: Op) -> Verdict:
         return forbid("Kernels do not convolve groups of a batch.")
     if any(x.dtype not in FLOATS for x in (op, *op.operands)):
         return forbid("Kernels convolve floats.", dtype=op.dtype)
+    if is_kernel_gradient(op):
+        return allow()
     if found.channels > MOST_CHANNELS:
         limit = MOST_CHANNELS
         return forbid(
@@ -54,6 +57,8 @@ def expand_convolution(op: Op) -> list[Op] | None:
     """The ops that replace a convolution; None for one that is not `narrow`."""
     if not narrow(op):
         return None
+    if is_kernel_gradient(op):
+        return expand_kernel_gradient(op)
     made = _Convolution(op)
     if made.terms <= (MOST_TERMS_ALONE if made.results == 1 else MOST_TERMS):
         made.by_terms()

@@ -91,6 +91,46 @@ def gradient_of_convolution(x: Any, w: Any) -> Any:
     return jax.grad(loss)(x)
 
 
+def by_kernel(layer: Callable[..., Any], x: tuple[int, ...], w: tuple[int, ...]) -> None:
+    """Adds a case of the gradient of a layer by its kernel."""
+    args = normal(*x), normal(*jax.eval_shape(layer, *map(shape, (x, w))).shape)
+
+    def fun(x: Any, g: Any) -> Any:
+        [found] = jax.vjp(lambda w: layer(x, w), jnp.zeros(w))[1](g)
+        return found
+
+    by_kernels[f"by_kernel_{len(by_kernels)}"] = fun, args
+
+
+def shape(dims: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(dims, jnp.float32)
+
+
+by_kernels: dict[str, Any] = {}
+by_kernel(convolution(LAST), (4, 32, 32, 3), (5, 5, 3, 8))
+by_kernel(convolution(LAST, (2, 2)), (4, 33, 35, 3), (3, 3, 3, 16))
+by_kernel(convolution(LAST), (8, 28, 28, 1), (3, 3, 1, 32))
+by_kernel(convolution(FIRST), (4, 3, 32, 32), (16, 3, 3, 3))
+by_kernel(convolution(FIRST, (2, 1), "VALID"), (4, 3, 33, 35), (24, 3, 3, 5))
+by_kernel(convolution(LAST, rhs_dilation=(2, 3)), (4, 32, 32, 3), (3, 3, 3, 16))
+by_kernel(
+    convolution(LAST, padding=((2, 2), (1, 2)), lhs_dilation=(2, 1)),
+    (4, 32, 32, 3),
+    (3, 3, 3, 16),
+)
+by_kernel(
+    convolution(LAST, padding=((2, 2), (1, 2)), lhs_dilation=(1, 2)),
+    (4, 32, 32, 3),
+    (3, 3, 3, 16),
+)
+by_kernel(convolution(("NWC", "WIO", "NWC"), (1,)), (4, 400, 4), (7, 4, 8))
+by_kernel(convolution(LAST, (2, 2)), (4, 64, 64, 3), (7, 7, 3, 16))  # runs are made longer
+by_kernel(convolution(LAST), (4, 32, 32, 16), (1, 1, 16, 8))
+by_kernel(convolution(LAST, padding=PLACES), (4, 33, 35, 3), (2, 2, 3, 16))
+for name, (fun, args) in by_kernels.items():
+    add(f"convolution_{name}", fun, *args)
+
+
 @case(normal(2, 9, 16, 3, dtype=BF16), normal(5, 5, 3, 16, dtype=BF16))
 def convolution_of_halves(x: Any, w: Any) -> Any:
     return convolution(LAST)(x, w)

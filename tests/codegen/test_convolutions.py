@@ -19,6 +19,7 @@ import fusionstitch as fs
 from fusionstitch.accuracy import relative_error
 from fusionstitch.codegen.generate import generate
 from fusionstitch.codegen.rewrite.convolutions import MOST_CHANNELS, MOST_SUMMED
+from fusionstitch.codegen.rewrite.kernel_gradients import is_kernel_gradient
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.convolutions import products
@@ -28,7 +29,7 @@ from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.importer import from_proto
 from fusionstitch.hlo.text import text_to_proto
 from fusionstitch.patterns.fusible import fusible
-from tests.codegen.conv_cases import CONVOLUTIONS, FIRST, LAST, convolution
+from tests.codegen.conv_cases import CONVOLUTIONS, FIRST, LAST, by_kernels, convolution
 from tests.codegen.regions import Case, build, lowered, whole_of
 
 H200 = device("h200")
@@ -105,6 +106,27 @@ def test_any_convolution_is_the_references(data: st.DataObject) -> None:
     case = Case(graph, args, options=CHECKED)
     [got], [expected] = build([case]).run(case), evaluate(graph, args, float64=True)
     assert relative_error(got, expected) < 1e-6
+
+
+@pytest.mark.parametrize("name", by_kernels)
+def test_gradients_by_kernels_are_sums_over_places(name: str, host_compiler: str) -> None:
+    fun, args = by_kernels[name]
+    case = Case(whole_of(fun, *args), args, options=CHECKED)
+    assert is_kernel_gradient(convolution_of(case.graph))
+    [got], [expected] = build([case]).run(case), evaluate(case.graph, args, float64=True)
+    assert relative_error(got, expected) < 1e-6
+
+
+def test_gradients_by_kernels_are_tiles_in_parts() -> None:
+    """On tensor cores, by all blocks of the device."""
+    shapes = [jax.ShapeDtypeStruct((64, 128, 128, n), jnp.float32) for n in (3, 8)]
+
+    def fun(x: Any, g: Any) -> Any:
+        return jax.vjp(lambda w: convolution(LAST)(x, w), jnp.zeros((5, 5, 3, 8)))[1](g)[0]
+
+    kernel = generate(whole_of(fun, *shapes), H200)
+    assert "fs_mma" in kernel.source
+    assert kernel.grid >= H200.sm_count
 
 
 def test_nothing_is_written_between() -> None:

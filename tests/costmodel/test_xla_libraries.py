@@ -57,6 +57,16 @@ def convolution(x: tuple[int, ...], kernel: tuple[int, ...], y: tuple[int, ...])
     return b.op("custom-call", y, *operands, **attrs)
 
 
+def by_kernel(images: int, size: int, channels: int, taps: int, results: int) -> Op:
+    """The gradient of a convolution of channels-last images by its kernel."""
+    b = Builder()
+    x = b.parameter((images, size, size, channels))
+    g = b.parameter((images, size, size, results))
+    attrs = {"size": (size, size), "input": (3, 0, 1, 2), "kernel": (0, 3, 1, 2), "groups": 1}
+    dims, output = (taps, taps, channels, results), (2, 3, 0, 1)
+    return b.op("convolution", dims, x, g, output=output, **attrs)
+
+
 #: Microseconds of kernels of all sizes.
 MEASURED: dict[str, tuple[Callable[[], Op], float]] = {
     "short rows": (lambda: sort((30636, 16), 1), 29.4),
@@ -74,6 +84,8 @@ MEASURED: dict[str, tuple[Callable[[], Op], float]] = {
     "of a large prime": (lambda: transform((483, 5738), (5738,), "complex"), 274.2),
     "and back": (lambda: transform((483, 5738), (5738,), "complex inverse"), 241.4),
     "channels": (lambda: convolution((12, 499, 96), (192, 9, 96), (12, 499, 192)), 12.8),
+    "by a kernel": (lambda: by_kernel(64, 128, 3, 5, 8), 236.0),
+    "by a kernel, few": (lambda: by_kernel(256, 28, 1, 3, 32), 66.3),
     "one channel": (lambda: convolution((7, 345, 81, 1), (96, 3, 3, 1), (7, 172, 40, 96)), 25.6),
     "factors": (lambda: called("cusolver_potrf_ffi", ((509, 509), "f32")), 172.1),
     "small factors": (lambda: called("cusolver_potrf_ffi", ((5578, 8, 8), "f32")), 22.9),
