@@ -173,7 +173,9 @@ def xla_fusions(works: GraphWork, bits: int) -> XlaPlan:
     def priced(kernel: _Kernel) -> XlaKernel:
         us = kernel_time_us(works, kernel.bits, kernel.written)
         if kernel.hero is Hero.LIBRARY:
-            us = library_us(kernel.root, works.device) or us
+            known = library_us(kernel.root, works.device)
+            scale = 1.0 if works.scale is None else works.scale.of(kernel.bits)
+            us = us if known is None else known * scale
         return XlaKernel(kernel.hero, kernel.bits, kernel.written, us)
 
     loops = [XlaKernel(Hero.WHILE, own, own, us) for own, us in works.loops.items() if own & bits]

@@ -144,8 +144,8 @@ def _convolution_us(op: Op, device: Device) -> float:
     moved = sum(shape.bytes for shape in arrays)
     channels = each // max(1, math.prod(op.attrs["size"]))
     results //= op.attrs.get("groups", 1)
-    if by_kernel := _is_by_kernel(op):  # the entries of its batch are channels
-        channels = op.operands[0].dims[op.attrs["input"][0]]
+    if by_kernel := channels > library.narrow_channels and _is_by_kernel(op):
+        channels = op.operands[0].dims[op.attrs["input"][0]]  # the entries of its batch
     if channels <= library.narrow_channels:
         filled = min(library.narrow_filled, max(1.0, results / library.narrow_results))
         us = products / (library.narrow_products_per_s * filled) * 1e6

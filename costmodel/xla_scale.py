@@ -27,8 +27,8 @@ _SUFFIX = re.compile(r"\.(\d+|clone|remat\d*)$")
 _STAND_INS = frozenset({"custom-call", *FACTORS, "convolution", "copy", "transpose", "bitcast"})
 #: What an op counts at least, in microseconds, where a kernel's time is dealt to its ops.
 LEAST_US = 1e-9
-#: Share of the kernels of a computation that have to be known again for the others to be its
-#: graph's, too.
+#: Share of the time of a computation's kernels that has to be of known ones for the others to be
+#: its graph's, too.
 _KNOWN_SHARE = 0.5
 
 
@@ -121,10 +121,12 @@ def _factors(
 
 def _unknown_us(finals: Sequence[FinalKernel], found: Sequence[int]) -> float:
     """The time of final kernels without an op of the graph, in computations that are its own."""
-    known: dict[str, list[bool]] = {}
+    known: dict[str, float] = {}
+    total: dict[str, float] = {}
     for final, bits in zip(finals, found, strict=True):
-        known.setdefault(final.graph, []).append(bool(bits))
-    mine = {name for name, each in known.items() if sum(each) >= _KNOWN_SHARE * len(each)}
+        total[final.graph] = total.get(final.graph, 0.0) + final.us
+        known[final.graph] = known.get(final.graph, 0.0) + final.us * bool(bits)
+    mine = {name for name, us in known.items() if us >= _KNOWN_SHARE * total[name]}
     pairs = zip(finals, found, strict=True)
     return sum(final.us for final, bits in pairs if not bits and final.graph in mine)
 

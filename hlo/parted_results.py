@@ -16,10 +16,10 @@ from fusionstitch.hlo.radix_sorts import is_target
 from fusionstitch.hlo.semantics import GIVE_PARTS
 
 
-def part_results(proto: Any) -> None:
-    """Edits a module: no computation returns an op as a whole whose results are kernels' one by
-    one."""
-    names = FreshNames(proto)
+def part_results(proto: Any) -> bool:
+    """Edits a module, which is to be read again where this is true: no computation returns an op as
+    a whole whose results are kernels' one by one."""
+    names, parted = FreshNames(proto), False
     for computation in proto.computations:
         [root] = [i for i in computation.instructions if i.id == computation.root_id]
         if not _gives_parts(root) or root.HasField("sharding"):
@@ -32,7 +32,10 @@ def part_results(proto: Any) -> None:
             parts.append(part.id)
         computation.root_id = editor.add("tuple", root.shape, parts, root).id
         sort_instructions(computation)
+        parted = True
+    if parted:
         forget_order(proto)
+    return parted
 
 
 def _gives_parts(instruction: Any) -> bool:

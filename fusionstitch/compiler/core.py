@@ -214,8 +214,9 @@ class _Run:
             data, self.literals = detach(self.data)
             proto = parse(inline_calls(data))
             xla_pass.unmark(proto)
-            part_results(proto)
             module = from_message(proto)
+            if part_results(proto):
+                module = from_message(proto)
             self.name = module.name
             return module
 

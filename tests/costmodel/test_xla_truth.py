@@ -20,7 +20,7 @@ from fusionstitch.costmodel.work import dot_flops
 from fusionstitch.costmodel.xla_final import Emitter, FinalKernel, FinalOp
 from fusionstitch.costmodel.xla_fusions import XlaPlan, xla_fusions
 from fusionstitch.costmodel.xla_kernels import kernel_time_us
-from fusionstitch.costmodel.xla_saved import saved_us
+from fusionstitch.costmodel.xla_saved import saved_by_fusing_again, saved_us
 from fusionstitch.costmodel.xla_scale import Names, overhead_share, scale_of, scaled_plan
 from fusionstitch.costmodel.xla_truth import XlaTruth, kernels_us, scaled, truth_of
 from fusionstitch.hlo.free import free_bits
@@ -240,3 +240,29 @@ def test_what_the_host_adds_to_a_loop_is_scaled(lowered: tuple[str, Graph]) -> N
     truth = truth_of(lowered[0], 1000.0, H200)
     assert overhead_share(loop, None) == 1.0
     assert overhead_share(loop, truth) > 1000.0 / truth.modelled_us
+
+
+def test_copies_around_a_librarys_kernel_count_by_their_time() -> None:
+    """XLA changes layouts for a library: most kernels are such copies, most time is the library's.
+    What it saves if the op leaves is scaled, too."""
+    dims = (8, 64, 64, 3), (3, 3, 3, 16)
+    lowered = jax.jit(_convolved).lower(*(jax.ShapeDtypeStruct(one, jnp.float32) for one in dims))
+    proto = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    graph = from_proto(inline_calls(proto)).entry
+    plan = _plan(graph)
+    [kernel] = plan.kernels
+    [library] = as_seen(plan, [1.0]).kernels
+    changed = (("to", 15.0), ("from", 5.0))
+    finals = (
+        replace(library, us=80.0),
+        *(replace(library, name=name, ops=(), us=us) for name, us in changed),
+    )
+    found = scaled_plan(plan, XlaTruth(100.0, finals))
+    assert found.us == pytest.approx(100.0)
+    us, kernels = saved_by_fusing_again(found, kernel.bits, 0, 100)
+    assert (us, kernels) == (pytest.approx(100.0), 1)
+
+
+def _convolved(x: jax.Array, w: jax.Array) -> jax.Array:
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers)
