@@ -198,17 +198,36 @@ def inductor() -> list[str]:
     return readings.table(head, body)
 
 
+def instances(kind: str) -> list[str]:
+    """Every instance of a kind of op, in the newest run."""
+    rows = newest(runs(f"instances-{kind}")).rows
+    rounds = any(row["errors"] for row in rows)
+    head = ["instance", "XLA us", "fusionstitch us", "XLA / fusionstitch", "floor us"]
+    body = []
+    for row in rows:
+        times = (row["xla"]["median"], row["ours"]["median"], row["floor"])
+        xla, ours, floor = map(us, times)
+        cells = [row["program"], xla, ours, fixed(row["ratio"]["median"]), floor]
+        if rounds:
+            errors = row["errors"] or {}
+            cells += [readings.scientific(errors.get(side)) for side in ("xla", "ours")]
+        body.append(cells)
+    return readings.table([*head, *(("error: XLA", "fusionstitch") if rounds else ())], body)
+
+
 TABLES = {
     "spreads": spreads,
     "examples": examples,
     "corpus": corpus,
     "public": public,
     "inductor": inductor,
+    "sorting": lambda: instances("sorting"),
+    "convolutions": lambda: instances("convolutions"),
 }
 #: The tables that each page has.
 PAGES = {
     "README.md": ("spreads", "examples"),
-    "docs/benchmarks.md": ("public", "corpus"),
+    "docs/benchmarks.md": ("public", "corpus", "sorting", "convolutions"),
     "docs/compare.md": ("inductor",),
 }
 _MARKER = re.compile(r"<!-- benchmarks\.published: (\w+) -->\n")
