@@ -201,7 +201,7 @@ def inductor() -> list[str]:
 def instances(kind: str) -> list[str]:
     """Every instance of a kind of op, in the newest run."""
     rows = newest(runs(f"instances-{kind}")).rows
-    rounds = any(row["errors"] for row in rows)
+    rounds = any(row.get("errors") for row in rows)
     head = ["instance", "XLA us", "fusionstitch us", "XLA / fusionstitch", "floor us"]
     body = []
     for row in rows:

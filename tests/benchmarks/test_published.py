@@ -120,9 +120,9 @@ def test_losses_are_named_where_something_was_stitched(folder: Path) -> None:
 
 
 def test_a_page_without_a_place_for_a_table_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match="public, inductor: none"):
+    with pytest.raises(ValueError, match="inductor, sorting, convolutions: none"):
         published.put("# Title\n")
-    with pytest.raises(ValueError, match="inductor: others"):
+    with pytest.raises(ValueError, match="convolutions: others"):
         published.put("<!-- benchmarks.published: others -->\n\n")
 
 
