@@ -27,8 +27,8 @@ _SUFFIX = re.compile(r"\.(\d+|clone|remat\d*)$")
 _STAND_INS = frozenset({"custom-call", *FACTORS, "convolution", "copy", "transpose", "bitcast"})
 #: What an op counts at least, in microseconds, where a kernel's time is dealt to its ops.
 LEAST_US = 1e-9
-#: Share of the time of a computation's kernels that has to be of known ones for the others to be
-#: its graph's, too.
+#: Share of the kernels of a computation, or of their time, that has to be known again for the others
+#: to be its graph's, too.
 _KNOWN_SHARE = 0.5
 
 
@@ -121,12 +121,18 @@ def _factors(
 
 def _unknown_us(finals: Sequence[FinalKernel], found: Sequence[int]) -> float:
     """The time of final kernels without an op of the graph, in computations that are its own."""
-    known: dict[str, float] = {}
-    total: dict[str, float] = {}
+    known: dict[str, list[tuple[bool, float]]] = {}
     for final, bits in zip(finals, found, strict=True):
-        total[final.graph] = total.get(final.graph, 0.0) + final.us
-        known[final.graph] = known.get(final.graph, 0.0) + final.us * bool(bits)
-    mine = {name for name, us in known.items() if us >= _KNOWN_SHARE * total[name]}
+        known.setdefault(final.graph, []).append((bool(bits), final.us))
+
+    def is_own(kernels: Sequence[tuple[bool, float]]) -> bool:
+        count = sum(one for one, _ in kernels)
+        us = sum(us for one, us in kernels if one)
+        return count >= _KNOWN_SHARE * len(kernels) or us >= _KNOWN_SHARE * sum(
+            us for _, us in kernels
+        )
+
+    mine = {name for name, kernels in known.items() if is_own(kernels)}
     pairs = zip(finals, found, strict=True)
     return sum(final.us for final, bits in pairs if not bits and final.graph in mine)
 
