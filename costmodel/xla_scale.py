@@ -27,8 +27,8 @@ _SUFFIX = re.compile(r"\.(\d+|clone|remat\d*)$")
 _STAND_INS = frozenset({"custom-call", *FACTORS, "convolution", "copy", "transpose", "bitcast"})
 #: What an op counts at least, in microseconds, where a kernel's time is dealt to its ops.
 LEAST_US = 1e-9
-#: Share of the kernels of a computation, or of their time, that has to be known again for the others
-#: to be its graph's, too.
+#: Share of the kernels of a computation, or of their time, that has to be known again for the
+#: others to be its graph's, too.
 _KNOWN_SHARE = 0.5
 
 
@@ -126,11 +126,9 @@ def _unknown_us(finals: Sequence[FinalKernel], found: Sequence[int]) -> float:
         known.setdefault(final.graph, []).append((bool(bits), final.us))
 
     def is_own(kernels: Sequence[tuple[bool, float]]) -> bool:
-        count = sum(one for one, _ in kernels)
-        us = sum(us for one, us in kernels if one)
-        return count >= _KNOWN_SHARE * len(kernels) or us >= _KNOWN_SHARE * sum(
-            us for _, us in kernels
-        )
+        shares = (sum(one for one, _ in kernels), len(kernels))
+        times = (sum(us for one, us in kernels if one), sum(us for _, us in kernels))
+        return any(part >= _KNOWN_SHARE * whole for part, whole in (shares, times))
 
     mine = {name for name, kernels in known.items() if is_own(kernels)}
     pairs = zip(finals, found, strict=True)
