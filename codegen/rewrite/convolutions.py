@@ -115,21 +115,21 @@ class _Convolution:
     # ---- a sum of products, element by element ---------------------------------------------------
 
     def by_terms(self) -> Op:
-        """One product after the other is added up."""
-        total: Op | None = None
+        """One product after the other is added up, and the sum rounded once."""
+        chain, own, total = self.chain, self.op.dtype, None
+        wide = own if own == "f64" else "f32"
         for channel in range(self.layout.channels):
             for at in itertools.product(*map(range, self.attrs["size"])):
-                chain = self.chain
-                term = [self._seen(channel, at), self._factor(channel, at)]
-                term = [
-                    x
-                    if x.dtype == self.op.dtype
-                    else chain.make("convert", self.op.dtype, x.dims, x)
-                    for x in term
-                ]
-                product = chain.like(term[0], "multiply", *term)
+                seen, factor = self._seen(channel, at), self._factor(channel, at)
+                if seen.dtype != wide:
+                    seen = chain.make("convert", wide, seen.dims, seen)
+                if factor.dtype != wide:
+                    factor = chain.make("convert", wide, factor.dims, factor)
+                product = chain.like(seen, "multiply", seen, factor)
                 total = product if total is None else chain.like(total, "add", total, product)
         assert total is not None
+        if own != wide:
+            total = chain.make("convert", own, total.dims, total)
         return self._in_order(total)
 
     def _seen(self, channel: int, at: tuple[int, ...]) -> Op:
@@ -216,7 +216,6 @@ class _Convolution:
         low, high, interior = (list(each) for each in self._edges())
         low[-2:], high[-2:], interior[-2:] = [low[-2] * channels], [high[-2] * channels], [0]
         x = chain.make("reshape", x.dtype, (*x.dims[:-2], x.dims[-2] * channels), x)
-        high[-1] += max(0, (inner - 1) * step + length + more - x.dims[-1] - low[-1] - high[-1])
         x = self._around(x, low, high, interior)
         kept = [n for n, size in enumerate(taps) if size > 1]
         window = {
@@ -225,8 +224,10 @@ class _Convolution:
             "dilation": (*(attrs["window_dilation"][n] for n in kept), 1),
         }
         sizes = [taps[n] for n in kept]
-        dims = (x.dims[0], *places, inner, *sizes, length + more)
+        dims = (x.dims[0], *places, inner, *sizes, length)
         view = chain.make("windows", x.dtype, dims, x, **window)
+        # not by elements of the next row: 0 times infinity is no number
+        view = chain.extended(view, view.shape.rank - 1, 0, more)
         kernel = self._turned(kernel)
         order = (*found.kernel_spatial, found.kernel_in, found.kernel_out)
         kernel = chain.in_order(kernel, order)

@@ -76,13 +76,20 @@ class Scanning:
         along = factor.sign < 0
         start = factor.offset - scan.start - scan.size + 1 if along else factor.offset + scan.start
         row = self._row(x, factor.axes, start, mirrored=scan.mirrored != along)
-        kept_dims = [d for d in range(len(x.dims)) if d not in factor.axes[1:]]
-        flat = [
-            axis if d == factor.axes[0] else self._dims_of((factor.rows.index(d),))[0]
-            for d in kept_dims
-        ]
         if row.dims == values.dims:
             return row
+        left = [d for d in range(len(x.dims)) if d not in factor.axes[1:]]
+        known = [
+            d == factor.axes[0] or d in factor.rows for d in left
+        ]  # those of one element are not
+        kept = tuple(n for n, there in zip(row.dims, known, strict=True) if there)
+        if kept != row.dims:
+            row = self.chain.make("reshape", x.dtype, kept, row)
+        flat = [
+            axis if d == factor.axes[0] else self._dims_of((factor.rows.index(d),))[0]
+            for d, there in zip(left, known, strict=True)
+            if there
+        ]
         return self.chain.make("broadcast", x.dtype, values.dims, row, dimensions=tuple(flat))
 
     def _dims_of(self, dims: Sequence[int]) -> tuple[int, ...]:

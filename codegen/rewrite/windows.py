@@ -77,7 +77,8 @@ def _running(op: Op) -> int | None:
         return None
     plain = all(set(attrs[key]) == {1} for key in ("stride", "base_dilation", "window_dilation"))
     all_before = {attrs["low"][dim], attrs["high"][dim]} == {0, x.dims[dim] - 1}
-    neutral = splat(op.operands[1]) == identity(attrs["reducer"], op.dtype)
+    own = "f32" if op.dtype == "c64" else op.dtype  # the parts of complex numbers are reduced
+    neutral = splat(op.operands[1]) == identity(attrs["reducer"], own)
     return dim if plain and all_before and neutral else None
 
 

@@ -55,3 +55,10 @@ def complex_gradient(x, y):
         return (jnp.abs(z * jnp.exp(1j * z.real)) ** 2).sum()
 
     return jax.grad(loss, (0, 1))(x, y)
+
+
+@case(normal(3, 70), normal(3, 70))
+def running_phases(x, y):
+    """Sums of more than a block of them."""
+    z = jnp.cumsum(lax.complex(x, y), 1)
+    return z.real, jnp.angle(z)

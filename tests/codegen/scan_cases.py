@@ -47,6 +47,12 @@ def scan_linear_reversed(a, x):
     return (y - y.mean(0)) * x, y
 
 
+@case(normal(1, 64, 5), normal(1, 64, 5))
+def scan_linear_of_one(a, x):
+    """A batch of one: its dim is in no row."""
+    return lax.associative_scan(linear, (jax.nn.sigmoid(a), x), axis=1)[1]
+
+
 @case(normal(31, 1), normal(31, 160))
 def scan_linear_by_one_factor(a, x):
     """A moving average: one factor a row, whose powers are computed once."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -247,3 +248,36 @@ def test_products_with_nothing_are_not_counted(name: str) -> None:
     ones = [np.ones(dims, np.float32) for dims in (x, w)]
     op = convolution_of(lowered(fun, *ones))
     assert products(op) == np.asarray(jax.jit(fun)(*ones)).sum()
+
+
+# ---- numbers that are none, and rounding ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_under_the_kernel_is_not_read(bad: float, host_compiler: str) -> None:
+    """Runs are made longer by zeros, not by neighbours that a zero is multiplied with."""
+    x = np.ones((2, 12, 40, 3), np.float32)
+    x[0, 5, 20] = bad
+    w = np.full((3, 5, 3, 8), 0.3, np.float32)
+    case = Case(whole_of(convolution(LAST), x, w), [x, w], options=CHECKED)
+    [got], wanted = build([case]).run(case), jax.jit(convolution(LAST))(x, w)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(wanted))
+
+
+def test_sums_of_halves_are_rounded_once(host_compiler: str) -> None:
+    """Also where a decision reads them, and where all roundings are kept."""
+    x, w = (np.full((1, 1, 7, n), 1.01, ml_dtypes.bfloat16) for n in (15, 7))
+
+    def decided(x: Any, w: Any) -> Any:
+        return jnp.sort(lax.conv(x, w, (1, 1), "VALID"), -1)
+
+    case = Case(whole_of(decided, x, w), [x, w], options=CHECKED)
+    [got] = build([case]).run(case)
+    np.testing.assert_array_equal(got, jax.jit(decided)(x, w))
+    x = np.full((1, 1, 1, 4), 40000, np.float16)
+    w = np.array([1, 1, -1, -1], np.float16).reshape(1, 1, 1, 4)
+    strict = CodegenOptions(check=True, numerics="strict")
+    plain = convolution(FIRST, padding="VALID")
+    case = Case(whole_of(plain, x, w), [x, w], options=strict)
+    [got] = build([case]).run(case)
+    np.testing.assert_array_equal(got, np.zeros((1, 1, 1, 1)))
