@@ -13,13 +13,13 @@ from __future__ import annotations
 from fusionstitch.codegen.annotations import annotated
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.region import rewrite
+from fusionstitch.codegen.rewrite.selected_rows import LEAST_OF_EACH
 from fusionstitch.hlo.graph import ITEM_BYTES, Graph, Op
 
 #: Elements of a row that a block has, at most; of one whose first compete.
 MOST_OF_BLOCK, MOST_COMPETING = 16_384, 4_096
-#: Elements of a part, which are a block's; of one whose first compete, which are a warp's, and how
-#: many there are at least for each that is selected.
-PART, SELECTED_PART, LEAST_OF_EACH = 8_192, 512, 4
+#: Elements of a part, which are a block's; of one whose first compete, which are a warp's.
+PART, SELECTED_PART = 8_192, 512
 #: Steps between parts that are taken where an element is read: each doubles what that reads.
 MOST_AT_ONCE = 2
 
