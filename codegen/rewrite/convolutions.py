@@ -216,6 +216,7 @@ class _Convolution:
         low, high, interior = (list(each) for each in self._edges())
         low[-2:], high[-2:], interior[-2:] = [low[-2] * channels], [high[-2] * channels], [0]
         x = chain.make("reshape", x.dtype, (*x.dims[:-2], x.dims[-2] * channels), x)
+        high[-1] += max(0, (inner - 1) * step + length + more - x.dims[-1] - low[-1] - high[-1])
         x = self._around(x, low, high, interior)
         kept = [n for n, size in enumerate(taps) if size > 1]
         window = {
@@ -224,10 +225,12 @@ class _Convolution:
             "dilation": (*(attrs["window_dilation"][n] for n in kept), 1),
         }
         sizes = [taps[n] for n in kept]
-        dims = (x.dims[0], *places, inner, *sizes, length)
+        dims = (x.dims[0], *places, inner, *sizes, length + more)
         view = chain.make("windows", x.dtype, dims, x, **window)
-        # not by elements of the next row: 0 times infinity is no number
-        view = chain.extended(view, view.shape.rank - 1, 0, more)
+        if more:  # what follows the run is not under the kernel: 0 times infinity is no number
+            number = chain.make("iota", "s32", dims, dimension=len(dims) - 1)
+            under = chain.compare(number, "LT", chain.integers(length, dims))
+            view = chain.like(view, "select", under, view, chain.splat(0, view))
         kernel = self._turned(kernel)
         order = (*found.kernel_spatial, found.kernel_in, found.kernel_out)
         kernel = chain.in_order(kernel, order)

@@ -31,6 +31,9 @@ SAMPLED = {
     *("teams_with_rows_of_their_own", "teams_of_a_clipped_step"),
     *("pieces_of_a_stack", "split_columns", "grouped_queries"),
     *("bins_of_halves", "bins_of_vectors", "sorted_in_parts"),
+    *("convolution_dilated_first", "convolution_upsampled", "convolution_groups_last"),
+    *("convolution_a_row", "convolution_a_column", "convolution_a_signal", "convolution_a_volume"),
+    *(f"convolution_by_kernel_{n}" for n in (0, 1, 2, 3, 5, 6, 9)),
 }
 #: How far those may be off.
 NEAR = 0.02
