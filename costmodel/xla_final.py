@@ -51,7 +51,7 @@ _ANYWHERE: Mapping[str, Emitter] = {
     "dot": Emitter.PRODUCT,
     "custom-call": Emitter.LIBRARY,
     **dict.fromkeys(FACTORS, Emitter.LIBRARY),
-    **dict.fromkeys(("sort", "topk"), Emitter.SORT),
+    **dict.fromkeys(("sort", "topk", "radix-sort"), Emitter.SORT),
     "scatter": Emitter.SCATTER,
     "reduce": Emitter.REDUCTION,
     "reduce-window": Emitter.WINDOW,

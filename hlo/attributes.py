@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fusionstitch.hlo import convolutions, foreign
+from fusionstitch.hlo import foreign
 from fusionstitch.hlo.factorisations import solve_attributes
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import FLOAT_TYPES
@@ -140,7 +140,33 @@ def _products(proto: Any) -> dict[str, Any]:
 
 
 def _convolution(proto: Any) -> dict[str, Any]:
-    return {**convolutions.attributes(proto), **_products(proto)}
+    return {**_convolved(proto), **_products(proto)}
+
+
+def _convolved(proto: Any) -> dict[str, Any]:
+    """What an instruction, or the custom call of a library, says of a convolution."""
+    numbers = proto.convolution_dimension_numbers
+    return {
+        **_window(proto),
+        "reversal": tuple(d.window_reversal for d in proto.window.dimensions),
+        "input": (
+            numbers.input_batch_dimension,
+            numbers.input_feature_dimension,
+            *numbers.input_spatial_dimensions,
+        ),
+        "kernel": (
+            numbers.kernel_input_feature_dimension,
+            numbers.kernel_output_feature_dimension,
+            *numbers.kernel_spatial_dimensions,
+        ),
+        "output": (
+            numbers.output_batch_dimension,
+            numbers.output_feature_dimension,
+            *numbers.output_spatial_dimensions,
+        ),
+        "groups": max(1, proto.feature_group_count),
+        "batch_groups": max(1, proto.batch_group_count),
+    }
 
 
 #: Of the types of transforms, those that are inverse.
@@ -167,7 +193,7 @@ def _custom_call(proto: Any) -> dict[str, Any]:
         and not sharding.tile_assignment_dimensions
         and all(_EMPTY_MESH in entry.value for entry in proto.frontend_attributes.map)
     )
-    windows = convolutions.attributes(proto) if proto.window.dimensions else {}
+    windows = _convolved(proto) if proto.window.dimensions else {}
     return {
         **windows,
         "target": foreign.line(proto.custom_call_target),

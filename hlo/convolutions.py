@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -31,37 +30,6 @@ class Layout:
     @property
     def rank(self) -> int:
         return len(self.result)
-
-
-def attributes(proto: Any) -> dict[str, Any]:
-    """What an instruction, or the custom call of a library, says of a convolution."""
-    numbers, dims = proto.convolution_dimension_numbers, proto.window.dimensions
-    return {
-        "size": tuple(d.size for d in dims),
-        "stride": tuple(d.stride for d in dims),
-        "low": tuple(d.padding_low for d in dims),
-        "high": tuple(d.padding_high for d in dims),
-        "base_dilation": tuple(d.base_dilation for d in dims),
-        "window_dilation": tuple(d.window_dilation for d in dims),
-        "reversal": tuple(d.window_reversal for d in dims),
-        "input": (
-            numbers.input_batch_dimension,
-            numbers.input_feature_dimension,
-            *numbers.input_spatial_dimensions,
-        ),
-        "kernel": (
-            numbers.kernel_input_feature_dimension,
-            numbers.kernel_output_feature_dimension,
-            *numbers.kernel_spatial_dimensions,
-        ),
-        "output": (
-            numbers.output_batch_dimension,
-            numbers.output_feature_dimension,
-            *numbers.output_spatial_dimensions,
-        ),
-        "groups": max(1, proto.feature_group_count),
-        "batch_groups": max(1, proto.batch_group_count),
-    }
 
 
 def layout_of(op: Op) -> Layout:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fusionstitch.hlo.numeric import total_order_key
+
 Array = np.ndarray
 Attrs = Mapping[str, Any]
 #: A called scalar computation, applied to whole arrays at once.
@@ -195,17 +197,18 @@ def sort(inputs: Sequence[Array], dim: int, less: Body) -> tuple[Array, ...]:
     return tuple(np.moveaxis(np.take_along_axis(row, order, -1), -1, dim) for row in rows)
 
 
+def order_of_rows(x: Array, descending: bool) -> Array:
+    """The numbers of the elements of each row in their total order: of equal ones the first comes
+    first."""
+    keys = x if x.dtype.kind in "biu" else total_order_key(x.astype(np.float64))
+    if not descending:
+        return np.argsort(keys, axis=-1, kind="stable")
+    last = x.shape[-1] - 1
+    return last - np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+
+
 def topk(x: Array, k: int, largest: bool) -> tuple[Array, Array]:
     """The first `k` of each row, sorted by the total order of its elements, and their numbers: of
     equal ones the first comes first."""
-    keys = x
-    if x.dtype.kind not in "biu":
-        bits = x.astype(np.float64).view(np.int64)
-        keys = bits ^ (bits >> 63 & np.int64(2**63 - 1))
-    if largest:
-        last = x.shape[-1] - 1
-        order = last - np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1]
-    else:
-        order = np.argsort(keys, axis=-1, kind="stable")
-    order = order[..., :k]
+    order = order_of_rows(x, largest)[..., :k]
     return np.take_along_axis(x, order, -1), order.astype(np.int32)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fusionstitch.hlo.graph import FLOATS, Op, Shape
+from fusionstitch.hlo.indexing import order_of_rows
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.orders import CANONICAL, Order, folded, is_all
 
@@ -82,15 +83,7 @@ def sorted_by(op: Op) -> Sorted:
 
 def sort_rows(op: Op, keys: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]:
     """The reference: a `radix-sort` of operands' values."""
-    order_by = keys
-    if keys.dtype.kind not in "biu":
-        bits = np.where(keys == 0, 0, keys).astype(np.float64).view(np.int64)
-        order_by = bits ^ (bits >> 63 & np.int64(2**63 - 1))
-    if op.attrs["descending"]:
-        last = keys.shape[-1] - 1
-        order = last - np.argsort(order_by[..., ::-1], axis=-1, kind="stable")[..., ::-1]
-    else:
-        order = np.argsort(order_by, axis=-1, kind="stable")
+    order = order_of_rows(np.where(keys == 0, 0, keys), op.attrs["descending"])
     found = [np.take_along_axis(x, order, -1) for x in (keys, *values)]
     return *found, np.zeros(op.shape.elements[-1].dims, np.uint8)
 

@@ -57,8 +57,8 @@ def expand_convolution(op: Op) -> list[Op] | None:
     """The ops that replace a convolution; None for one that is not `narrow`."""
     if not narrow(op):
         return None
-    if is_kernel_gradient(op):
-        return expand_kernel_gradient(op)
+    if gradient := expand_kernel_gradient(op):
+        return gradient
     made = _Convolution(op)
     if made.terms <= (MOST_TERMS_ALONE if made.results == 1 else MOST_TERMS):
         made.by_terms()

@@ -38,8 +38,10 @@ def is_kernel_gradient(op: Op) -> bool:
     return _Gradient(op).fits is not None
 
 
-def expand_kernel_gradient(op: Op) -> list[Op]:
-    """The ops that replace one."""
+def expand_kernel_gradient(op: Op) -> list[Op] | None:
+    """The ops that replace one; None for any other convolution."""
+    if not is_kernel_gradient(op):
+        return None
     made = _Gradient(op)
     made.product()
     return made.chain.done()

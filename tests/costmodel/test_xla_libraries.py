@@ -156,3 +156,21 @@ def test_a_compiled_module_says_what_libraries_compute() -> None:
     op = convolution((12, 499, 96), (192, 9, 96), (12, 499, 192))
     assert kernels["cudnn-conv.1"].modelled_us == library_us(op, H200)
     assert kernels["fft.1"].modelled_us == library_us(transform((28, 512), (512,), "real"), H200)
+
+
+SORT = """HloModule jit_g, is_scheduled=true, \
+entry_computation_layout={(u32[319,18592]{1,0})->u32[319,18592]{1,0}}
+
+ENTRY %main (x.1: u32[319,18592]) -> u32[319,18592] {
+  %x.1 = u32[319,18592]{1,0} parameter(0)
+  %custom-call.1 = (u32[319,18592]{1,0}, u8[4095]{0}) custom-call(%x.1), \
+custom_call_target="xla.gpu.ext.cub_sort_keys", backend_config={"descending":false}
+  ROOT %get-tuple-element.1 = u32[319,18592]{1,0} get-tuple-element(%custom-call.1), index=0
+}
+"""
+
+
+def test_a_librarys_sort_is_a_sort() -> None:
+    [kernel] = final_kernels(from_proto(text_to_proto(SORT, compiled=True)), H200)
+    assert str(kernel.emitter) == "sort"
+    assert kernel.modelled_us == library_us(radix((319, 18592), "u32"), H200)
