@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, islice, pairwise
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.loops.caching import retrace
 from fusionstitch.codegen.loops.groups import Group
 from fusionstitch.codegen.loops.pieces import joined
@@ -89,6 +90,11 @@ def stored(
     return shared
 
 
+def _is_sum_of_few(op: Op) -> bool:
+    """Whether a sum, short enough to be repeated inside each reader, is computed once anyway."""
+    return kind_of(op.opcode) is Kind.REDUCTION and annotations_of(op).once
+
+
 class _Follower:
     """One region and its template, on the way to a choice."""
 
@@ -116,7 +122,7 @@ class _Follower:
 
     def _lines(self) -> list[dict[Stage, Schedule]]:
         """The stages of each group, in the order of its lines, with these."""
-        stored = {op.id for op in self.graph.ops[:-1] if needs_stage(op)}
+        stored = {op.id for op in self.graph.ops[:-1] if needs_stage(op) or _is_sum_of_few(op)}
         stored |= {self._op(line).id for line in self.template.schedules if line.whole}
         pieces = pieces_of(self.template, self.graph)
         stages = find_stages(self.graph, self.stream, frozenset(stored), pieces)

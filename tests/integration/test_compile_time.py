@@ -53,8 +53,8 @@ def test_ten_thousand_ops_take_steps_in_proportion() -> None:
     ops, more = (sum(len(plan.program) for plan in p.result.plans) for p in (few, many))
     assert more > 8_000
     assert many.steps * ops < few.steps * more
-    # equal layers have equal kernels
-    assert len(many.result.stitches) > 4 * len(few.result.stitches)
+    # four times the layers have about as many patterns each, and equal ones have equal kernels
+    assert len(many.result.stitches) > 3 * len(few.result.stitches)
     assert len(many.result.kernels) < 2 * len(few.result.kernels)
 
 
