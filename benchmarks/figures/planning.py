@@ -17,8 +17,8 @@ PANEL = 420
 
 @dataclass(frozen=True)
 class Found:
-    """The candidates of a graph, the pair that the first cycle goes through, all pairs that may not
-    be chosen together since then, and the chosen ones, by their numbers; bounds and scores."""
+    """The candidates of a graph, the first pair with a cycle, all that may not be chosen together
+    since the first cycle, and the chosen ones, by their numbers; bounds and scores."""
 
     graph: Graph
     patterns: Sequence[Pattern]
@@ -37,7 +37,7 @@ def found(name: str = "cycle") -> Found:
     return Found(
         search.graph,
         [one.pattern for one in search.candidates],
-        cuts[0],
+        next(cut for cut in cuts if len(cut) == 2),
         cuts,
         solution.chosen,
         [one.bound for one in search.candidates],

@@ -219,26 +219,32 @@ def running_in(nest: Nest, levels: Sequence[int]) -> Running:
 
 
 def stream_tile(group: Group, nest: Nest) -> Tile:
-    """The register tile of a streamed nest: 16 rows to a warp, a block of columns at a time."""
+    """The register tile of a streamed nest: 16 rows to a warp, a block of columns at a time. The
+    operands of its rows are read again for each block where there are no registers for them."""
     products, sums = nest.products, nest.with_role(Role.DOT)
-    registers = sum(results_per_row(group, nest, s) // 2 for s in sums)
-    for stage in products:
-        layout = layout_of(group, nest, stage)
-        registers += 2 * layout.row * layout.item // 4 // TENSOR_LANES
-    columns = next(
-        (c for c in COLUMNS if registers + len(products) * c // 2 <= RESULT_REGISTERS), COLUMNS[-1]
-    )
     layouts = layouts_of(group, nest)
+    results = sum(results_per_row(group, nest, s) // 2 for s in sums)
+    words = [layouts[stage].row * layouts[stage].item // 4 // TENSOR_LANES for stage in products]
+    held = 2 * sum(words)
+    columns = next(
+        (c for c in COLUMNS if results + held + len(products) * c // 2 <= RESULT_REGISTERS),
+        COLUMNS[-1],
+    )
     working = max(WORKING_REGISTERS[x.item] for x in layouts.values())
+    registers = results + held + len(products) * columns // 2 + working
+    rereads = registers > MOST_REGISTERS
+    if rereads:
+        registers += 2 * max(layouts[stage].words for stage in products) - held
     return Tile(
         rows=2,
         lanes=TENSOR_LANES,
         steps=columns // TENSOR_LANES,
         tensor=True,
         reason=f"16 rows a warp on tensor cores, {columns} columns at a time",
-        registers=registers + len(products) * columns // 2 + working,
+        registers=registers,
         columns=columns,
         shared=sum(x.bytes_of(columns) for x in layouts.values()),
+        rereads=rereads,
     )
 
 

@@ -64,7 +64,8 @@ class Tile:
     parts are not empty. A lane takes `run` neighbouring summed elements, and `lot` neighbouring
     columns, at once (codegen/lower/dot_operands.py). Where `columns` are in registers at a time
     instead of the whole row, their operands take `shared` bytes of shared memory
-    (codegen/dots/streams.py). A `lone` one is that of a single dot, whose operands no other loop
+    (codegen/dots/streams.py); those of its rows are in registers, or read again for each block
+    (`rereads`). A `lone` one is that of a single dot, whose operands no other loop
     needs. `registers` counts what its values take; `reason` says what the tile was chosen for.
     """
 
@@ -80,6 +81,7 @@ class Tile:
     lot: int = 1
     columns: int = 0
     shared: int = 0
+    rereads: bool = False
     lone: bool = False
 
     @property

@@ -6,7 +6,7 @@ Both are trees of frozen dataclasses, whose fields hold other nodes, tuples of t
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, get_args
 
@@ -27,7 +27,7 @@ _TYPES = ("Type", "IndexType", "Scalar | Record", "Scalar | Record | Raw")
 #: Types of fields, as the nodes' files write them, that hold no nodes.
 _CONSTANTS = frozenset(
     {"str", "Declared", "Used", "int", "bool", "int | None", "Op", "Index", "Scope"}
-    | {"Intrinsic", "Template", *_TYPES}
+    | {"Intrinsic", "Template", "tuple[str, ...]", "tuple[tuple[Type, str], ...]", *_TYPES}
 )
 NODES = frozenset((*get_args(Statement), *get_args(Expr), Branch, Function))
 FRAMES = (Group, For, While, If)
@@ -62,24 +62,39 @@ _NAMES: dict[type, Callable[[Any], Iterable[str]]] = {
 }
 
 
-def parts(node: Any) -> list[Any]:
-    """The nodes right inside of a node, in the order of its fields."""
+Parts = Callable[[Any], Sequence[Any]]
+
+
+def _reader(node: type) -> Parts:
+    """What gives the nodes right inside of one of a type. Most have but expressions, or a tuple of
+    them."""
+    kinds = {field.name: field.type for field in fields(node) if field.name in _INNER[node]}
+    read = operator.attrgetter(*kinds)
+    if set(kinds.values()) == {"Expr"}:
+        return read if len(kinds) > 1 else lambda node: (read(node),)
+    if list(kinds.values()) in (["tuple[Expr, ...]"], ["tuple[Statement, ...]"]):
+        return read
+    return lambda node: _gathered(map(node.__getattribute__, kinds))
+
+
+def _gathered(values: Iterable[Any]) -> list[Any]:
+    """The nodes among values, and in tuples of them."""
     found: list[Any] = []
-    for name in _INNER[type(node)]:
-        value = getattr(node, name)
+    for value in values:
         if type(value) is tuple:
-            _gather(value, found)
+            found += _gathered(value)
         elif type(value) in NODES:
             found.append(value)
     return found
 
 
-def _gather(values: tuple[Any, ...], found: list[Any]) -> None:
-    for value in values:
-        if type(value) is tuple:
-            _gather(value, found)
-        elif type(value) in NODES:
-            found.append(value)
+_PARTS = {node: _reader(node) for node in NODES if _INNER[node]}
+
+
+def parts(node: Any) -> Sequence[Any]:
+    """The nodes right inside of a node, in the order of its fields."""
+    read = _PARTS.get(type(node))
+    return () if read is None else read(node)
 
 
 def every(nodes: Iterable[Any]) -> Iterator[Any]:
@@ -89,8 +104,9 @@ def every(nodes: Iterable[Any]) -> Iterator[Any]:
     while stack:
         node = stack.pop()
         yield node
-        if _INNER[type(node)]:
-            stack += reversed(parts(node))
+        read = _PARTS.get(type(node))
+        if read is not None:
+            stack += reversed(read(node))
 
 
 def mapped(node: Any, new: Callable[[Any], Any]) -> Any:

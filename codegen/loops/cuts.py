@@ -20,6 +20,8 @@ from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 #: Most outputs that are cut from one value: each of its elements is checked against every one of
 #: them.
 MOST_CUTS = 4
+#: The share of a value from which on all of it is computed for the sake of a slice.
+MOST_OF_IT = 0.75
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ def find_cuts(
 
     That value is one of those `stored`, which are computed once. Or it is computed from one of no
     fewer elements, and either all of it is computed anyway (another output, or `swept` by another
-    loop) or it takes a few instructions. Any other slice gets a small loop that computes its own
-    elements alone, and so do the parts of a value that is cut into many.
+    loop), or it takes a few instructions, or the slice is most of it. Any other slice gets a small
+    loop that computes its own elements alone, and so do the parts of a value that is cut into many.
     """
     found: dict[int, tuple[Cut, ...]] = {}
     outputs = dict.fromkeys(graph.root.operands)
@@ -59,7 +61,8 @@ def find_cuts(
             continue
         value = cut.ops[0].operands[0]
         whole, cheap = _stands_on(value, stored)
-        if value.id in stored or (whole and (cheap or value in outputs or swept(value))):
+        most = output.shape.size >= MOST_OF_IT * value.shape.size
+        if value.id in stored or (whole and (cheap or most or value in outputs or swept(value))):
             found[value.id] = (*found.get(value.id, ()), cut)
     return {value: cuts for value, cuts in found.items() if len(cuts) <= MOST_CUTS}
 

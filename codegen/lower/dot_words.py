@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_GROUPS
@@ -27,7 +27,8 @@ STEP_COLUMNS = 2 * TENSOR_COLUMNS
 
 @dataclass(frozen=True)
 class WordElements:
-    """Elements of the rows in a block of columns; `words` are the rows' operands by dot."""
+    """Elements of the rows in a block of columns; `words` are the rows' operands by dot, of those
+    that are not read again for each block."""
 
     rows: TileRows
     blocks: ColumnBlocks
@@ -38,13 +39,19 @@ class WordElements:
 
     def add(self, dot: Stage, index: Indices, name: str, started: bool) -> None:
         rows, tile = self.rows, self.rows.tile
-        layout, words = self.blocks.layouts[dot], self.words[dot]
+        layout = self.blocks.layouts[dot]
         blocks = layout.row // layout.width // tile.lanes
         block = variable(rows.writer.name("k"), blocks)
         lot = variable(rows.writer.name("n"), tile.columns // TENSOR_COLUMNS)
-        with rows.loop(block, rows.walk.depth[dot]), rows.loop(lot):
-            upper = block * layout.words
-            lower = upper + blocks * layout.words
+        with ExitStack() as opened:
+            opened.enter_context(rows.loop(block, rows.walk.depth[dot]))
+            if dot in self.words:
+                words, upper = self.words[dot], block * layout.words
+                lower = upper + blocks * layout.words
+            else:
+                words, upper = _row_words(rows, self.blocks, dot, block), Index()
+                lower = upper + layout.words
+            opened.enter_context(rows.loop(lot))
             column = (lot * TENSOR_COLUMNS + rows.four) * layout.stride
             offset = column + (block * tile.lanes + rows.member) * layout.width
             arguments = (
@@ -59,21 +66,31 @@ class WordElements:
 
 def row_words(rows: TileRows, blocks: ColumnBlocks) -> dict[Stage, str]:
     """The rows' operands of the dots that give elements: words in registers, the same for all
-    columns."""
-    return {dot: _row_words(rows, blocks, dot) for dot in rows.nest.products}
+    columns; none where these are read again for each block."""
+    if rows.tile.rereads:
+        return {}
+    found = {}
+    for dot in rows.nest.products:
+        layout = blocks.layouts[dot]
+        block = variable(rows.writer.name("k"), layout.row // layout.width // rows.tile.lanes)
+        found[dot] = _row_words(rows, blocks, dot, block)
+    return found
 
 
-def _row_words(rows: TileRows, blocks: ColumnBlocks, dot: Stage) -> str:
+def _row_words(rows: TileRows, blocks: ColumnBlocks, dot: Stage, block: Index) -> str:
+    """Those of a dot: all that `block` counts, or in a loop over these, the current ones."""
     writer, side, layout = rows.writer, side_of_rows(rows, dot), blocks.layouts[dot]
-    count = layout.row // layout.width // rows.tile.lanes
-    words = count * layout.words
+    whole = rows.tile.rereads is False
+    words = (block.hi + 1 if whole else 1) * layout.words
     name = writer.name(f"{rows.label(dot.op.operands[side])}_words")
     writer.add(Array(WORD, name, rows.tile.rows * words))
-    block = variable(writer.name("k"), count)
-    with rows.rows(), rows.loop(block):
+    with ExitStack() as opened:
+        opened.enter_context(rows.rows())
+        if whole:
+            opened.enter_context(rows.loop(block))
         unit = block * rows.tile.lanes + rows.member
         part = operand_words(rows, dot, side, unit, layout.width, None)
-        to = pointer_at(Name(name), rows.row * words + block * layout.words)
+        to = pointer_at(Name(name), rows.row * words + (block * layout.words if whole else 0))
         writer.add(Call(PACK, (stored(layout.element), layout.width), (to, Name(part))))
     return name
 

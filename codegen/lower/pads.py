@@ -57,16 +57,17 @@ class Nearest:
         nearest = _bounded(read.index, ends)
         if self._address(source, read.index) is not None and not self._in_vector(source, nearest):
             return None
-        below = _below(source)
+        below, varies = _below(source)
         if any(below >> owned & 1 for owned in self.sources.owned):
             return None  # its owners alone may read what it is computed from
-        there = self._inlined(source, read.index)
-        if there is None:
-            return None
-        if below & ~there or any(i.fetched for i in nearest):  # it may be more elsewhere
-            besides = self._inlined(source, nearest)
-            if besides is None or besides & ~there:
-                return None  # nothing else would have what is read
+        if varies or any(i.fetched for i in nearest):
+            there = self._inlined(source, read.index)
+            if there is None:
+                return None
+            if below & ~there or any(i.fetched for i in nearest):  # it may be more elsewhere
+                besides = self._inlined(source, nearest)
+                if besides is None or besides & ~there:
+                    return None  # nothing else would have what is read
         return tuple(self._clamped(i, *ends[i]) if i in ends else i for i in read.index)
 
     def known(self, op: Op, read: Read) -> Indices:
@@ -160,12 +161,15 @@ def _bounded(index: Indices, ends: dict[Index, tuple[int, int]]) -> Indices:
     return tuple(tried.get(i, i) for i in index)
 
 
-def _below(op: Op) -> int:
-    """The ids, as a bitset, of all that an op is computed from, wherever it is read."""
-    found, todo = 0, [op]
+def _below(op: Op) -> tuple[int, bool]:
+    """The ids, as a bitset, of all that an op is computed from, wherever it is read; and whether
+    the index may decide what of that is."""
+    found, todo, varies = 0, [op], False
     while todo:
         one = todo.pop()
         if not found >> one.id & 1:
             found |= 1 << one.id
-            todo += () if needs_stage(one) else one.operands
-    return found
+            if not needs_stage(one):
+                varies = varies or is_branching(one)
+                todo += one.operands
+    return found, varies

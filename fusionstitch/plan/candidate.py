@@ -17,6 +17,7 @@ class Candidate:
     Attributes:
         pattern: the ops
         bound: upper bound of its gain in microseconds, known without a kernel
+        short_us: by how much its gain is expected to be less, by patterns like it
         found: its kernel's facts, or why there is no kernel; None until code generation was asked
         said: the scorer's score of that kernel
         score: the same after measurements, as long as the pattern may be chosen
@@ -26,6 +27,7 @@ class Candidate:
 
     pattern: Pattern
     bound: float
+    short_us: float = 0.0
     found: KernelFacts | Verdict | None = None
     said: Score | None = None
     score: Score | None = None
@@ -44,8 +46,8 @@ class Candidate:
 
     @property
     def value(self) -> float:
-        """What the planner maximizes, in microseconds: the gain if known, else the bound."""
-        return self.bound if self.score is None else self.score.gain_us
+        """What the planner maximizes, in microseconds: the gain, if known, or what is expected."""
+        return self.bound - self.short_us if self.score is None else self.score.gain_us
 
     @property
     def known(self) -> Score:

@@ -1,13 +1,15 @@
 """The lazy search for the best plan over the candidates of one graph.
 
-Every candidate has a cheap upper bound. The integer program is solved with the bounds, and what it
-chose is inspected and scored. This repeats until everything chosen has its true score, or the best
-plan of scored patterns is almost as good. Since bounds are never too low, the result is, up to that
-difference, the plan that scoring every candidate would have given.
+Every candidate has a cheap upper bound, which becomes less as patterns like it are scored
+(`expectations.py`). The integer program is solved with these values, and what it chose is inspected
+and scored. This repeats until everything chosen has its true score, or the best plan of scored
+patterns is almost as good. A second search doubts the expectations, and ends when it has found
+nothing better for a while.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +23,7 @@ from fusionstitch.patterns.contract import union
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.candidate import Candidate
 from fusionstitch.plan.checker import verify_plan, verify_times
+from fusionstitch.plan.expectations import Expectations
 from fusionstitch.plan.findings import Findings
 from fusionstitch.plan.ilp import Program, Solution, SolverLimits
 from fusionstitch.plan.plan import Chosen, Plan, Rejected, Stats
@@ -40,8 +43,13 @@ LEAST_INSPECTED = 450
 TRUSTED_SHARE = 0.5
 TOGETHER_ROUNDS = 4
 
+#: How much of what candidates are expected to fall short by is believed, and how many are inspected
+#: in vain before the search ends, each time that one is made.
+TRUSTED, DOUBTED = (1.0, math.inf), (0.25, 6)
+
 #: Why a possible pattern is not chosen.
 BEATEN = "Other patterns over its ops win more."
+UNLIKELY = "By what similar patterns win, others over its ops are expected to win more."
 HARDLY_MORE = "With it the program would be faster by less than a hundredth."
 
 #: A plan may be slower than the best one by this share of the program's time: the trial that
@@ -54,8 +62,9 @@ LARGER_SHARE = 0.5
 MOST_LARGER = 2
 
 #: How much more than the chosen patterns in its place the best possible kernel of a pattern has to
-#: win, and of XLA's time, for its fastest kernel to be looked for although the default one loses.
-PROMISING, PROMISED_SHARE = 1.5, 0.25
+#: win, and of XLA's time, for its fastest kernel to be looked for although the default one loses;
+#: and what that one may take at most, by XLA's time: few kernels become so much faster.
+PROMISING, PROMISED_SHARE, MOST_OVER = 1.5, 0.25, 2.5
 
 
 @dataclass
@@ -82,6 +91,12 @@ class Search:
     #: structures for which `compare` was called
     compared: set[str] = field(default_factory=set)
     findings: Findings = field(default_factory=Findings)
+    expectations: Expectations = field(default_factory=Expectations)
+    #: how much of them is believed
+    trust: float = 1.0
+    #: how many more candidates may be inspected in vain, and the best plan so far, in microseconds
+    patience: float = math.inf
+    best_us: float = 0.0
     inspected: int = 0
     inspected_ops: int = 0
     larger_left: int = MOST_LARGER
@@ -97,7 +112,8 @@ class Search:
             Rejected(self.graph, b, rule, v.reason, v.facts) for b, rule, v in refused
         ]
         for pattern in patterns:
-            one = Candidate(pattern, self.scorer.bound(pattern))
+            short_us = self.trust * self.expectations.short_us(pattern.bits)
+            one = Candidate(pattern, self.scorer.bound(pattern), short_us)
             self.candidates.append(one)
             self.by_bits[pattern.bits] = one
             if one.bound <= 0:
@@ -109,9 +125,21 @@ class Search:
         return [self.candidates[number] for number in solution.chosen]
 
     def run(self) -> Solution:
+        """The best plan, twice: of what expectations leave, and with these doubted."""
+        self.program.bits = [one.bits for one in self.candidates]
+        self._believe(*TRUSTED)
+        self._searched()
+        self._believe(*DOUBTED)
+        return self._searched()
+
+    def _believe(self, trust: float, patience: float) -> None:
+        for one in self.candidates:
+            one.short_us *= trust / self.trust
+        self.trust, self.patience = trust, patience
+
+    def _searched(self) -> Solution:
         """Solves until every chosen pattern has its true score, that of its fastest kernel, and is
         confirmed."""
-        self.program.bits = [one.bits for one in self.candidates]
         budget = max(LEAST_INSPECTED, INSPECTED_ANYWAY + INSPECTED_PER_OP * len(self.graph))
         while True:
             solution = self._solved()
@@ -201,14 +229,16 @@ class Search:
 
     def _solved(self) -> Solution:
         """The best plan by values, or that over scored patterns if the program is as fast with it
-        up to `ENOUGH_SHARE`."""
+        up to `ENOUGH_SHARE`, or enough were inspected in vain."""
         values = {n: one.value for n, one in enumerate(self.candidates) if one.is_open}
         best = self.program.solve(values)
         known = {n: us for n, us in values.items() if self.candidates[n].score is not None}
         if not known.keys() >= set(best.chosen):
             sure = self.program.solve(known)
             most, least = (sum(map(values.__getitem__, one.chosen)) for one in (best, sure))
-            if most - least <= self._enough_us(most):
+            if least > self.best_us + self._enough_us(least):
+                self.best_us, self.patience = least, max(self.patience, DOUBTED[1])
+            if most - least <= self._enough_us(most) or self.patience <= 0:
                 unknown = (one for one in self.chosen(best) if one.score is None)
                 self.passed_over.update(dict.fromkeys(unknown))
                 return sure
@@ -237,6 +267,7 @@ class Search:
     def _evaluate(self, one: Candidate) -> None:
         """Asks code generation, and scores the kernel."""
         self.inspected += 1
+        self.patience -= 1
         if (key := one.pattern.key) not in self.facts:
             self.inspected_ops += len(one.pattern.ops)
             self.facts[key] = self.inspect(one.pattern)
@@ -245,6 +276,17 @@ class Search:
             self._reject(one, one.found)
         else:
             self._take(one, self.scorer.score(one.pattern, one.found))
+            self._learn(one)
+
+    def _learn(self, one: Candidate) -> None:
+        """Expects less of candidates like one that was scored."""
+        assert one.said is not None
+        others = [other for other in self.candidates if other.is_open and other.score is None]
+        found = self.expectations.learn(
+            one.bits, one.bound - one.said.gain_us, (other.bits for other in others)
+        )
+        for other, short_us in zip(others, found, strict=True):
+            other.short_us = max(other.short_us, self.trust * short_us)
 
     def _compare(self, one: Candidate) -> bool:
         """Scores a candidate that would be chosen by its fastest kernel; returns whether that
@@ -295,12 +337,16 @@ class Search:
         if self.compare is None or not self.larger_left:
             return False
         gains = {one.bits: one.value for one in chosen}
+        enough_us = self._enough_us(sum(gains.values()))
 
         def promises(one: Candidate) -> bool:
             if one.refused is None or one.said is None or one.pattern.key in self.compared:
                 return False
+            if one.said.ours_us > MOST_OVER * one.said.xla_us:
+                return False
             instead = sum(us for bits, us in gains.items() if bits & one.bits)
-            return one.bound > max(PROMISING * instead, PROMISED_SHARE * one.said.xla_us)
+            least = max(PROMISING * instead, PROMISED_SHARE * one.said.xla_us)
+            return one.bound > max(least, instead + enough_us)
 
         best = max(filter(promises, self.candidates), key=lambda one: one.bound, default=None)
         if best is None:
@@ -359,10 +405,17 @@ class Search:
         """The candidates that might have been chosen."""
         for one in self.candidates:
             if one.is_open and one not in chosen:
-                what = "bound_us" if one.score is None else "score_us"
-                passed = one.score is None and one in self.passed_over
-                reason = HARDLY_MORE if passed else BEATEN
-                yield self._rejected(one, forbid(reason, **{what: one.value}))
+                yield self._rejected(one, self._why_beaten(one))
+
+    def _why_beaten(self, one: Candidate) -> Verdict:
+        """Why a candidate is not chosen that might have been."""
+        if one.score is not None:
+            return forbid(BEATEN, score_us=one.value)
+        if one in self.passed_over:
+            return forbid(HARDLY_MORE, bound_us=one.bound)
+        if one.short_us > 0:
+            return forbid(UNLIKELY, bound_us=one.bound, expected_us=one.value)
+        return forbid(BEATEN, bound_us=one.bound)
 
     def _taken(self, one: Candidate, spared_us: float, xla: XlaPlan) -> Chosen:
         """A pattern that spares XLA `spared_us` of its modelled time, in the unit of the scorer."""

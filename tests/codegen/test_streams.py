@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -227,9 +228,16 @@ def test_strict_numerics_and_highest_precision_stream_nothing() -> None:
     assert "fs_mma_across" not in generate(whole_of(exact, q, q, q), device("h200")).source
 
 
-def test_rows_that_would_not_fit_into_registers_are_not_streamed() -> None:
-    assert "fs_mma_across" in generate(_gpt(jnp.float32), device("h200")).source
-    assert "fs_mma_across" not in generate(_gpt(jnp.float32, width=1536), device("h200")).source
+def test_rows_that_do_not_fit_into_registers_are_read_again_for_each_block() -> None:
+    """Of 64 floats a lane holds those of two rows all the time, of 128 a few."""
+    held, read_again = (
+        generate(_gpt(jnp.float32, width=width), device("h200")) for width in (768, 1536)
+    )
+    for kernel, words, loops in ((held, 32, 0), (read_again, 8, 1)):
+        [declared] = re.findall(r"uint32_t \w*_words\[(\d+)\];\n *FS_UNROLL", kernel.source)
+        assert int(declared) == words
+        before = kernel.source.split(f"_words[{declared}]")[0]
+        assert len(re.findall(r"for \(int block = ", before)) == loops
 
 
 def test_what_does_not_depend_on_a_stream_is_not_packed_beside_it() -> None:
@@ -297,8 +305,8 @@ def test_the_tile_of_a_streamed_nest() -> None:
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
 def test_attention_compiles_for_hopper_without_spills(nvrtc: Any, dtype: Any) -> None:
-    for width in (768, 1536) if dtype != jnp.float32 else (768,):
-        kernel = generate(_gpt(dtype, width=width), device("h200"))
+    for width, length in ((768, 512), (1536, 512), (768, 197), (768, 577)):
+        kernel = generate(_gpt(dtype, length, width), device("h200"))
         [(_, used)] = nvrtc.compile(kernel.source, "sm_90").resources
         assert not used.spills
         assert used.registers * kernel.block <= 65_536

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from fusionstitch.codegen.ir.expressions import (
@@ -15,13 +15,15 @@ from fusionstitch.codegen.ir.expressions import (
 )
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered
 from fusionstitch.codegen.ir.memory import Memory
-from fusionstitch.codegen.ir.statements import Assign, For, Let, Swap
+from fusionstitch.codegen.ir.statements import Assign, Body, For, Let, Swap
 from fusionstitch.codegen.ir.walk import every, names, parts
 
 
 def unread_outputs(kernel: Lowered) -> dict[str, Buffer]:
     """The outputs that a kernel never reads, by name."""
-    read = {name for body in kernel.bodies for name in _memory_read(every(body))}
+    read: set[str] = set()
+    for body in kernel.bodies:
+        _add_read(body, read)
     outputs = (one for one in kernel.buffers if one.memory is Memory.OUTPUT)
     return {one.name: one for one in outputs if one.name not in read}
 
@@ -44,12 +46,13 @@ def depends_on_thread(nodes: Iterable[Any]) -> set[str]:
     return own
 
 
-def _memory_read(nodes: Iterable[Any]) -> Iterator[str]:
-    """The names through which memory is read, or whose address is taken."""
-    for one in nodes:
-        if isinstance(one, (Load, LoadVector, Address)):
-            yield from names(one.buffer)
-        elif isinstance(one, Swap):
-            yield from (one.left, one.right)
-        elif not isinstance(one, Name):
-            yield from (part.name for part in parts(one) if isinstance(part, Name))
+def _add_read(body: Body, found: set[str]) -> None:
+    """Adds the names through which memory is read, or whose address is taken."""
+    for one in every(body):
+        kind = type(one)
+        if kind in (Load, LoadVector, Address):
+            found.update(names(one.buffer))
+        elif kind is Swap:
+            found.update((one.left, one.right))
+        elif kind is not Name:
+            found.update(part.name for part in parts(one) if type(part) is Name)

@@ -249,7 +249,7 @@ def _always_read(one: Statement) -> Iterator[tuple[Expr, Load]]:
     replace, and the load in it."""
     if not isinstance(one, (Let, Assign, Store)):
         return
-    todo = parts(one)
+    todo = [*parts(one)]
     while todo:
         node = todo.pop()
         if isinstance(node, Choice):
