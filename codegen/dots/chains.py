@@ -1,4 +1,4 @@
-"""Chains of two dots whose values in between are too many to hold: streamed, block by block.
+"""Chains of two dots, whose values in between may be too many to hold: streamed, block by block.
 
     s[R, C] = a[R, k] b[C, k]    p = f(s), elementwise ops and reductions along C    p[R, C] v[C, n]
 
@@ -25,12 +25,13 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: Columns from which on a row is streamed; shorter ones stay in registers (codegen/dots/tile.py).
-LONG_ROW = 128
+#: Columns from which on a row is streamed: of shorter ones, half of a step on tensor cores and more
+#: would be empty.
+LEAST_COLUMNS = 16
 #: Elements summed into one of s, and results per row, that fit into registers.
 MOST_DEPTH = MOST_RESULTS = 128
-#: Rows per multiprocessor from which on blocks of rows fill the device.
-MANY_ROWS = 32
+#: Rows per multiprocessor from which on a warp for every 16 of them takes less than teams of lanes.
+MANY_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def find_streams(graph: Graph, device: Device) -> Stream:
 
 
 def _sums(op: Op) -> bool:
-    return _multiplies_floats(op) and reduced_size(op) > LONG_ROW
+    return _multiplies_floats(op) and reduced_size(op) >= LEAST_COLUMNS
 
 
 def _multiplies_floats(op: Op) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fusionstitch.codegen.decisions import decide, synchronisation
+from fusionstitch.codegen.decisions import decide, decide_splits, synchronisation
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.loops.once import again, materialized
 from fusionstitch.codegen.loops.pieces import joined
@@ -32,6 +32,9 @@ from fusionstitch.hlo.errors import CodegenError, PassError
 #: Classes of values that are tried the other way, of those that are computed again and of those
 #: that are stored.
 MOST_CLASSES = 3
+#: Columns of a row up to which registers may hold all of it (codegen/dots/tile.py); and what a
+#: stream has to take at most then, as a share of that: both are priced up to twice too high.
+MOST_HELD, STREAMED_SHARE = 128, 0.8
 
 
 def started(scheduled: Scheduled, settings: Settings) -> Draft:
@@ -43,6 +46,8 @@ def started(scheduled: Scheduled, settings: Settings) -> Draft:
     refused: CodegenError | None = None
     try:
         first = Draft.of(scheduled, settings.options, settings.device)
+        if free:
+            first = _or_in_tiles(first, settings)
         if not proven(first.cost):
             return first
         found.append(first)
@@ -60,6 +65,21 @@ def started(scheduled: Scheduled, settings: Settings) -> Draft:
     if not proven(found[0].cost):
         return found[0]
     return min((one for one in found if proven(one.cost)), key=_us)
+
+
+def _or_in_tiles(first: Draft, settings: Settings) -> Draft:
+    """A draft; or, of one whose streamed rows registers could hold as a whole, that of the schedule
+    in which they do, if the stream does not take much less."""
+    own = first.scheduled
+    columns = [nest.inner for one in own.plan.groups if one.group.streamed for nest in one.nests]
+    if own.before is None or not columns or max(columns) > MOST_HELD:
+        return first
+    with LeftOut(settings.options.check):
+        splits = decide_splits(own.before, settings, Way.MERGE)
+        tiled = split_so(own.before, splits, settings, Way.MERGE, NOBODY)
+        held = Draft.of(tiled, settings.options, settings.device)
+        return first if _us(first) < STREAMED_SHARE * _us(held) else held
+    return first
 
 
 def _drafts(schedules: Iterable[Scheduled], settings: Settings) -> Iterator[Draft]:

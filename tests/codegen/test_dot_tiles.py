@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusionstitch.codegen.dots import chains
 from fusionstitch.codegen.dots.tile import Tile
 from fusionstitch.codegen.generate import generate, plan_kernel
 from fusionstitch.codegen.kernel import Kernel
@@ -26,6 +29,15 @@ from tests.conftest import Golden
 from tests.graphs import Builder
 
 BATCH = 16_384
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tiled() -> Iterator[None]:
+    """Long rows, too, have tiles: see test_streams.py for what walks along them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chains, "MANY_ROWS", math.inf)
+        yield
+
 
 # ---- device functions ----------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusionstitch.codegen.dots import chains
 from fusionstitch.codegen.dots.masks import find_mask, nil_terms
 from fusionstitch.codegen.dots.online import FREE, Running, degree
 from fusionstitch.codegen.generate import CodegenOptions, generate, plan_kernel
@@ -212,8 +213,36 @@ def test_attention_of_any_length_is_one_kernel_without_memory_in_between() -> No
         assert kernel.shared_bytes < 48 * 1024
 
 
-def test_rows_that_registers_hold_are_not_streamed() -> None:
-    assert "fs_mma_across" not in generate(_gpt(length=64), H200).source
+def test_rows_of_a_few_columns_are_not_streamed() -> None:
+    assert "fs_mma_across" in generate(_gpt(length=16), H200).source
+    assert "fs_mma_across" not in generate(_gpt(length=12), H200).source
+
+
+def test_few_rows_are_not_streamed() -> None:
+    def streams(batch: int) -> bool:
+        shapes = [jax.ShapeDtypeStruct((batch, 64, 32), jnp.bfloat16)] * 3
+        return "fs_mma_across" in generate(whole_of(_mixed, *shapes), H200).source
+
+    rows = chains.MANY_ROWS * H200.sm_count
+    assert not streams(rows // 64)
+    assert streams(rows // 64 + 1)
+
+
+def test_short_rows_are_streamed_if_that_takes_much_less_than_tiles() -> None:
+    """By the estimate, in `generate`; figure 1 of the paper has products of a depth of eight."""
+    shapes = [jax.ShapeDtypeStruct((256, 64, 32), jnp.bfloat16)] * 3
+    assert "loop stream" in generate(whole_of(_mixed, *shapes), H200).template
+    queries, keys, values = (
+        jax.ShapeDtypeStruct((4096, n, d), jnp.float32) for n, d in ((94, 8), (94, 8), (94, 8))
+    )
+    template = generate(whole_of(_mixed, queries, keys, values), H200).template
+    assert "stream" not in template
+    assert "tensor" in template
+
+
+def _mixed(q: Array, k: Array, v: Array) -> Array:
+    p = jax.nn.softmax(jnp.einsum("bid,bjd->bij", q, k).astype(F32))
+    return jnp.einsum("bij,bjd->bid", p.astype(v.dtype), v)
 
 
 def test_strict_numerics_and_highest_precision_stream_nothing() -> None:
