@@ -37,6 +37,7 @@ from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
+    FILLED,
     Array,
     Assign,
     Barrier,
@@ -211,7 +212,7 @@ class _Walk(Visits):
         outer = self.runs
         self.kept(one.size)
         self.runs = outer.repeated(one.size)
-        self.chain.write((one.array, Name("i")), self.expr(one.value))
+        self.chain.write((one.array, Name(FILLED)), self.expr(one.value))
         self.runs = outer
 
     # ---- memory ----------------------------------------------------------------------------------

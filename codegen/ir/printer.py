@@ -22,6 +22,7 @@ from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.spelling import called, spell, type_text
 from fusionstitch.codegen.ir.statements import (
     ALL,
+    FILLED,
     Array,
     Arrive,
     Assign,
@@ -185,7 +186,8 @@ _LINES: Mapping[type, Callable[[Any], str]] = {
     Store: _store,
     StoreVector: _store_vector,
     Fill: lambda one: (
-        f"FS_UNROLL for (int i = 0; i < {one.size}; ++i) {one.array}[i] = {spell(one.value)};"
+        f"FS_UNROLL for (int {FILLED} = 0; {FILLED} < {one.size}; ++{FILLED}) "
+        f"{one.array}[{FILLED}] = {spell(one.value)};"
     ),
     Call: lambda one: f"{called(one.intrinsic, one.template, *map(spell, one.arguments))};",
     Invoke: lambda one: f"{one.function}({', '.join(map(spell, one.arguments))});",

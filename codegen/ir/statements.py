@@ -105,10 +105,14 @@ class StoreVector:
     blocks: int = 1
 
 
+#: The name of an index in an array that is filled.
+FILLED = "i"
+
+
 @dataclass(frozen=True)
 class Fill:
-    """Elements 0 to `size` of an array of this thread get `value`, which may read `i`, the index in
-    the array."""
+    """Elements 0 to `size` of an array of this thread get `value`, which may read the index in the
+    array, `FILLED`."""
 
     array: Used
     size: int

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 from fusionstitch.codegen.ir.expressions import Element, Name
 from fusionstitch.codegen.ir.passes.rolling import FEWEST
-from fusionstitch.codegen.ir.statements import Fill, Group
+from fusionstitch.codegen.ir.statements import FILLED, Fill, Group
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.strategies import Elements
 from fusionstitch.codegen.lower.sums import zero_of
@@ -33,7 +33,7 @@ def add_products(
         with writer.nested(Group(term=True), pinned=True) if several else nullcontext():
             elements.add(dot, index, name, start is not None)
     name, size = parts.join(dots[0], op, name)
-    each = Element(Name(name), Name("i"))
+    each = Element(Name(name), Name(FILLED))
     finished = rows.values.finished(dots[0].op, each)
     if finished != each:
         writer.add(Fill(name, size, finished))

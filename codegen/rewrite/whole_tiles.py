@@ -62,7 +62,7 @@ def _work(extent: int, part: int) -> int:
 
 def _most(product: Op) -> int:
     """The most rows of a block, whose registers hold the operand of its rows."""
-    wide = max(o.dims[d] for o, d in _summed(product))
+    wide = max((o.dims[d] for o, d in _summed(product)), default=1)
     narrow = all(o.shape.bytes <= 2 * o.shape.size for o in product.operands)
     return BLOCK_ROWS if narrow and wide <= MOST_NARROW else BLOCK_ROWS // 2
 

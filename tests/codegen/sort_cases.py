@@ -40,6 +40,12 @@ def sorted_with_others(x, y):
     return lax.sort((x, y, x * 2), dimension=1, num_keys=1)
 
 
+@case(normal(17, 33, dtype=BF16), shows=LANES)
+def sorted_beside_a_product(x):
+    """What is rounded after the product has an index of the same name as a loop of the sort."""
+    return jnp.sort(x), jnp.sort(x @ x.T)
+
+
 @case(normal(40, 70), shows=LANES)
 def largest_of_rows(x):
     best, which = lax.top_k(jax.nn.softmax(x), 5)

@@ -14,6 +14,7 @@ from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     SHARED,
     THREAD,
+    Element,
     Expr,
     Integer,
     Load,
@@ -31,6 +32,7 @@ from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Overwriting
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import (
+    FILLED,
     Array,
     Assign,
     Barrier,
@@ -322,6 +324,11 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
 }
 
 RIGHT: dict[str, Lowered] = {
+    "filled by its own values, after a longer loop whose variable has the same name": kernel(
+        Array(FLOAT, "sums", 2),
+        For(INT, FILLED, number(0), number(8), body=(let("a", load("x", variable(FILLED, 8))),)),
+        Fill("sums", 2, Element(Name("sums"), Name(FILLED))),
+    ),
     "an output over what all are done with": in_place(
         rows(let("sum", load("x", ROW * -1 + 63))),
         BLOCKS,

@@ -7,6 +7,7 @@ must ask for one of them: what it rules out is not computed here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from fusionstitch.codegen.index_maps.index import Index, Quotient, Remainder, Term
@@ -25,6 +26,7 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.intrinsics import MINIMUM
 from fusionstitch.codegen.ir.kernel import Lowered
 from fusionstitch.codegen.ir.statements import (
+    FILLED,
     Array,
     Assign,
     Fill,
@@ -91,17 +93,30 @@ class _Walk(Visitor):
         self.expression(one.start, one)
         self.expression(one.stop, one)
         start, stop = self.range_of(one.start), self.range_of(one.stop)
+        found: Range | None = None
         if start and stop:
-            low, high = (stop[0], start[1]) if one.down else (start[0], stop[1] - 1)
-            self.ranges[one.variable] = low, high
+            found = (stop[0], start[1]) if one.down else (start[0], stop[1] - 1)
         # a bound that is computed is a condition
         self.checked.append(set() if isinstance(one.stop, Number) else {one.variable})
-        self.body(one.body)
+        with self._runs(one.variable, found):
+            self.body(one.body)
         self.checked.pop()
 
+    @contextmanager
+    def _runs(self, variable: str, found: Range | None) -> Iterator[None]:
+        """Where a variable of a loop has this range: others of its name have their own."""
+        outer = self.ranges.pop(variable, None)
+        if found is not None:
+            self.ranges[variable] = found
+        yield
+        self.ranges.pop(variable, None)
+        if outer is not None:
+            self.ranges[variable] = outer
+
     def simple(self, one: Statement) -> None:
-        for part in parts(one):
-            self.expression(part, one)
+        with self._runs(FILLED, (0, one.size - 1)) if isinstance(one, Fill) else nullcontext():
+            for part in parts(one):
+                self.expression(part, one)
         if isinstance(one, Array):
             self.sizes[one.name] = _elements(one)
         elif isinstance(one, Shared):
