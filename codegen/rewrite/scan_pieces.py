@@ -26,6 +26,9 @@ from fusionstitch.hlo.graph import ITEM_BYTES, Op
 MOST, FEWER, TOTALS = 16, (8, 4), 8
 #: Groups of neighbours from which on there is work for most threads of a device.
 MANY = 1 << 16
+#: Types whose sums are joined as f32 and rounded once: what something is decided by would be
+#: rounded after each join.
+NARROW, EXTREMA = frozenset({"bf16", "f16"}), frozenset({"maximum", "minimum"})
 #: Bytes that threads side by side read at once each, of elements side by side.
 VECTOR = 16
 
@@ -44,7 +47,14 @@ class Scanning:
         values = self._row(source, self.scan.axes, self.scan.start, mirrored=self.scan.mirrored)
         factors = self._factors(values, axis, whole)
         count = _neighbours(values, axis)
-        return axis, self._scanned(values, factors, axis, self.scan.exclusive, count)
+        if values.dtype not in NARROW or self.scan.joins in EXTREMA:
+            return axis, self._scanned(values, factors, axis, self.scan.exclusive, count)
+        wide = self._as(values, "f32"), None if factors is None else self._as(factors, "f32")
+        found = self._scanned(*wide, axis, self.scan.exclusive, count)
+        return axis, [self._as(one, values.dtype) for one in found]
+
+    def _as(self, x: Op, dtype: str) -> Op:
+        return self.chain.make("convert", dtype, x.dims, x)
 
     def _others(self) -> list[int]:
         dims = self.scan.source.dims

@@ -240,3 +240,19 @@ def test_pieces_compute_what_the_scan_does(
 
     graph = whole_of(fun, a, x)
     same(graph, [a, x][-len(graph.parameters) :])
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_sums_of_16_bits_are_rounded_once(dtype: Any) -> None:
+    """Where something is decided by them, each would be rounded after each element otherwise."""
+
+    def kinds(fun: Callable[..., Any], joins: str) -> set[str]:
+        graph = scan_in_pieces(whole_of(fun, X.astype(dtype)))
+        assert (
+            graph.root.operands[0].dtype == {"bfloat16": "bf16", "float16": "f16"}[dtype.__name__]
+        )
+        return {op.dtype for op in graph if op.opcode == joins}
+
+    assert kinds(lambda x: jnp.cumsum(x, 1), "add") == {"f32"}
+    assert kinds(lambda x: jnp.cumprod(x, 1), "multiply") == {"f32"}
+    assert kinds(lambda x: lax.cummax(x, axis=1), "maximum") != {"f32"}
