@@ -70,14 +70,12 @@ def branches(kernel: Kernel) -> list[str]:
 
 
 def test_the_plan_has_few_kernels_for_the_sums_and_the_updates(planned: Stitched) -> None:
-    """Each new weight, with two moments of each, comes from one of two kernels; the one that sums
-    gradients up for them has blocks wait for each other."""
-    by_results = sorted(planned.kernels, key=lambda kernel: len(kernel.outputs))
-    summing, updating = by_results[-2:]
-    assert len(summing.outputs) + len(updating.outputs) >= 3 * 20
-    assert (summing.cooperative, updating.cooperative) == (True, False)
-    assert "fs_reduce_team<" in summing.source
-    assert "fs_reduce" not in updating.source
+    """New weights and two moments of each come from a few kernels. In those that sum gradients up
+    for them blocks wait for each other."""
+    assert len(planned.kernels) <= 10
+    assert sum(len(kernel.outputs) for kernel in planned.kernels) > 3 * 20
+    summing = [kernel for kernel in planned.kernels if "fs_reduce_team<" in kernel.source]
+    assert any(kernel.cooperative for kernel in summing)
 
 
 def test_the_sums_of_the_norm_are_spread_over_blocks(planned: Stitched) -> None:
