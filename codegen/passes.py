@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.chains import find_streams, without_factors
+from fusionstitch.codegen.dots.whole_tiles import fill_tiles
 from fusionstitch.codegen.invariants import check_region
 from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.codegen.rewrite.complex_pairs import split_complex
@@ -27,7 +28,6 @@ from fusionstitch.codegen.rewrite.selected_rows import select_rows
 from fusionstitch.codegen.rewrite.strength import reduce_strength
 from fusionstitch.codegen.rewrite.strength_rules import RULES
 from fusionstitch.codegen.rewrite.sunk import scan_in_pieces, sink_concatenates
-from fusionstitch.codegen.rewrite.whole_tiles import fill_tiles
 from fusionstitch.codegen.rewrite.widened import widen
 from fusionstitch.codegen.schedule.split import split_reductions
 from fusionstitch.codegen.settings import Settings, Way

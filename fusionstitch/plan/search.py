@@ -279,11 +279,12 @@ class Search:
             self._learn(one)
 
     def _learn(self, one: Candidate) -> None:
-        """Expects less of candidates like one that was scored."""
+        """Expects less of candidates like one that was scored, at most that it has no share in what
+        they win: how much a kernel loses says nothing of one of another form."""
         assert one.said is not None
         others = [other for other in self.candidates if other.is_open and other.score is None]
         found = self.expectations.learn(
-            one.bits, one.bound - one.said.gain_us, (other.bits for other in others)
+            one.bits, min(one.bound, one.bound - one.said.gain_us), (o.bits for o in others)
         )
         for other, short_us in zip(others, found, strict=True):
             other.short_us = max(other.short_us, self.trust * short_us)

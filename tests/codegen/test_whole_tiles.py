@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusionstitch.codegen.dots.chains import find_streams
+from fusionstitch.codegen.dots.whole_tiles import WARP_ROWS, fill_tiles, padded_rows
 from fusionstitch.codegen.generate import generate, plan_kernel
-from fusionstitch.codegen.rewrite.whole_tiles import WARP_ROWS, fill_tiles, padded_rows
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph
 from tests.codegen.regions import H200, ORDERS, SMALL, Case, build, lowered, whole, whole_of
