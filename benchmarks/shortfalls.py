@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 import jax
 
 from benchmarks.corpus.table import templates
+from benchmarks.fit_xla import quantile
 from fusionstitch.compiler.core import stitch
 from fusionstitch.compiler.planning import GraphPlanner
 from fusionstitch.costmodel.devices import Device, device
@@ -61,20 +62,9 @@ def pairs(found: Sequence[Scored]) -> Iterator[tuple[tuple[str, int], float, flo
 
 def quantiles(shares: Sequence[tuple[float, str]]) -> list[float]:
     """Of shares with the names of their programs, each of which weighs the same."""
-    each = defaultdict(int)
-    for _, name in shares:
-        each[name] += 1
-    total, below, found = len(each), 0.0, []
-    wanted = iter(QUANTILES)
-    least = next(wanted)
-    for share, name in sorted(shares):
-        below += 1 / each[name] / total
-        while below >= least:
-            found.append(share)
-            if (following := next(wanted, None)) is None:
-                return found
-            least = following
-    return found + [max(shares)[0]] * (len(QUANTILES) - len(found))
+    each = Counter(name for _, name in shares)
+    weighted = [(share, 1 / each[name]) for share, name in shares]
+    return [quantile(weighted, below) for below in QUANTILES]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

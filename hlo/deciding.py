@@ -27,7 +27,8 @@ _CASTS = frozenset({"convert", "bitcast-convert"})
 _CHOICES = frozenset({"maximum", "minimum", "clamp"})
 #: Ops that give elements of their operands, or what follows from one of them alone.
 _PICKS = _CHOICES | {"select", "abs", "negate", "copy", "convert", "reduce-precision"}
-_EXTREMA = ("maximum", "minimum")
+#: The reducers that give one of their elements.
+EXTREMA = frozenset({"maximum", "minimum"})
 
 
 def is_step(op: Op) -> bool:
@@ -46,7 +47,7 @@ def has_floats(op: Op) -> bool:
 
 def is_extremum(op: Op) -> bool:
     """Whether an op gives the greatest or least of many numbers."""
-    return op.attrs.get("reducer") in _EXTREMA
+    return op.attrs.get("reducer") in EXTREMA
 
 
 def chosen_by(ops: Iterable[Op]) -> bool:

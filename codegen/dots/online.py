@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.index_maps.index import Var
 from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.loops.stages import body_reads, inlined_reads
+from fusionstitch.hlo.deciding import EXTREMA
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.semantics import Kind, kind_of
@@ -29,10 +30,8 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 Key = tuple[Op, Indices]
 #: The exponential of this or less is zero in f32.
 VANISHING = -104.0
-#: Reductions whose result an exponential may be taken relative to, and those that are homogeneous
-#: under positive factors.
-EXTREMA = frozenset({"maximum", "minimum"})
-HOMOGENEOUS = frozenset({"add", "maximum", "minimum"})
+#: Reductions that are homogeneous under positive factors.
+HOMOGENEOUS = EXTREMA | {"add"}
 
 
 @dataclass(frozen=True)

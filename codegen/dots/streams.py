@@ -8,11 +8,11 @@ elements are recomputed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.groups import WASTE, free_dims, long_axes
-from fusionstitch.codegen.dots.online import EXTREMA, Running, degree
+from fusionstitch.codegen.dots.online import Running, degree
 from fusionstitch.codegen.dots.tile import (
     TENSOR_COLUMNS,
     TENSOR_LANES,
@@ -29,6 +29,7 @@ from fusionstitch.codegen.loops.once import BLOCK_ROWS
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.loops.stream import Stream
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.hlo.deciding import EXTREMA
 from fusionstitch.hlo.errors import CodegenError
 
 #: Columns of a block, the widest first, and registers per thread that their elements, the operands
@@ -135,9 +136,13 @@ def _streamed(
 
 
 def _row_axis(group: Group, dims: Sequence[int]) -> int | None:
-    """The axis of some dims whose neighbors are rows of a tile: the minor-most, unless that is too
-    short for one, as that of the queries which share a key is."""
-    axes, extent = long_axes(group, dims), group.axes.extent
+    """The axis of some dims whose neighbors are rows of a tile."""
+    return rows_among(long_axes(group, dims), group.axes.extent)
+
+
+def rows_among(axes: Sequence[int], extent: Callable[[int], int]) -> int | None:
+    """Which of some axes longer than one, in order, has the rows of a tile: the minor-most, unless
+    that is too short, as that of the queries which share a key is."""
     if not axes or extent(axes[-1]) >= TENSOR_ROWS:
         return axes[-1] if axes else None
     return max(axes, key=extent)

@@ -11,18 +11,21 @@ takes apart are padded, so that no element of an output knows of those beside it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from fusionstitch.codegen.annotations import like
+from fusionstitch.codegen.dots.streams import rows_among
+from fusionstitch.codegen.dots.tile import TENSOR_ROWS
 from fusionstitch.codegen.loops.once import BLOCK_ROWS
 from fusionstitch.codegen.loops.stream import Stream
 from fusionstitch.codegen.rewrite.chain import Chain
+from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.rewrite.region import rebuilt, with_used
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: Rows of a warp, and those whose work a block does beside its own: it loads all columns.
-WARP_ROWS, LOADING_ROWS = 16, 16
+#: Rows whose work a block does beside its own: it loads all columns.
+LOADING_ROWS = 16
 #: Elements of 16 bits in a row up to which a block has `BLOCK_ROWS` rows; of others half as many.
 MOST_NARROW = 64
 #: What padded rows have to take at most, as a share of what the parts that there are take.
@@ -47,7 +50,7 @@ def fill_tiles(graph: Graph, stream: Stream) -> Graph:
 def padded_rows(extent: int, most: int) -> int | None:
     """How many rows there should be instead of so many, for blocks of at most `most`; None where
     those that there are will do."""
-    sizes = range(WARP_ROWS, most + 1, WARP_ROWS)
+    sizes = range(TENSOR_ROWS, most + 1, TENSOR_ROWS)
     divisors = [part for part in range(1, min(extent, most) + 1) if extent % part == 0]
     now = min(_work(extent, part) for part in divisors)
     best = min(reversed(sizes), key=lambda part: _work(extent, part))
@@ -56,35 +59,25 @@ def padded_rows(extent: int, most: int) -> int | None:
 
 def _work(extent: int, part: int) -> int:
     """What blocks do that have so many rows each, counted in rows."""
-    blocks, warps = -(-extent // part), -(-part // WARP_ROWS)
-    return blocks * (warps * WARP_ROWS + LOADING_ROWS)
+    blocks, warps = -(-extent // part), -(-part // TENSOR_ROWS)
+    return blocks * (warps * TENSOR_ROWS + LOADING_ROWS)
 
 
 def _most(product: Op) -> int:
     """The most rows of a block, whose registers hold the operand of its rows."""
-    wide = max((o.dims[d] for o, d in _summed(product)), default=1)
+    wide = max(inner_extents(product), default=1)
     narrow = all(o.shape.bytes <= 2 * o.shape.size for o in product.operands)
     return BLOCK_ROWS if narrow and wide <= MOST_NARROW else BLOCK_ROWS // 2
 
 
-def _summed(dot: Op) -> Iterator[tuple[Op, int]]:
-    for operand, contracted in zip(dot.operands, ("lhs_contract", "rhs_contract"), strict=True):
-        for dim in dot.attrs[contracted]:
-            yield operand, dim
-
-
 def _rows(product: Op) -> list[int]:
-    """The dims of a dot that may be its rows, one of either operand: the minor-most, or the longest
-    where that is short."""
+    """The dims of a dot that may be its rows, one of either operand."""
     batch = len(product.attrs["lhs_batch"])
     left = product.operands[0].shape.rank - len(product.attrs["lhs_contract"])
-    found = []
-    for dims in (range(batch, left), range(left, product.shape.rank)):
-        long = [d for d in dims if product.dims[d] > 1]
-        if long:
-            short = product.dims[long[-1]] < WARP_ROWS
-            found.append(max(long, key=product.dims.__getitem__) if short else long[-1])
-    return found
+    sides = (range(batch, left), range(left, product.shape.rank))
+    long = ([d for d in dims if product.dims[d] > 1] for dims in sides)
+    rows = (rows_among(dims, product.dims.__getitem__) for dims in long)
+    return [dim for dim in rows if dim is not None]
 
 
 # ---- which dims of which ops are the rows --------------------------------------------------------

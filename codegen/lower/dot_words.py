@@ -80,7 +80,7 @@ def row_words(rows: TileRows, blocks: ColumnBlocks) -> dict[Stage, str]:
 def _row_words(rows: TileRows, blocks: ColumnBlocks, dot: Stage, block: Index) -> str:
     """Those of a dot: all that `block` counts, or in a loop over these, the current ones."""
     writer, side, layout = rows.writer, side_of_rows(rows, dot), blocks.layouts[dot]
-    whole = rows.tile.rereads is False
+    whole = not rows.tile.rereads
     words = (block.hi + 1 if whole else 1) * layout.words
     name = writer.name(f"{rows.label(dot.op.operands[side])}_words")
     writer.add(Array(WORD, name, rows.tile.rows * words))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 
 from fusionstitch.codegen.rewrite.sizes import least, most
+from fusionstitch.hlo.deciding import EXTREMA
 from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.semantics import Kind, kind_of
@@ -23,7 +24,6 @@ NEAR_ONE = 4.0
 Factor = tuple[str, tuple[Op, ...]]
 #: Types so narrow that a sum of numbers in their range is beyond it.
 NARROW = frozenset({"f16"})
-_EXTREMA = ("maximum", "minimum")
 _PASSED = (Kind.ELEMENTWISE, Kind.MOVEMENT)
 
 
@@ -40,7 +40,7 @@ def is_scale(factor: Op) -> bool:
     """Whether a factor may be there to keep numbers in range: one made of an extremum, or of a
     constant far from 1."""
     return not moderate(factor) or any(
-        op.attrs.get("reducer") in _EXTREMA for op in _made_of(factor)
+        op.attrs.get("reducer") in EXTREMA for op in _made_of(factor)
     )
 
 

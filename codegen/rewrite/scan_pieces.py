@@ -19,6 +19,8 @@ from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.scan_facts import LINEAR
 from fusionstitch.codegen.rewrite.scan_forms import Scan
 from fusionstitch.codegen.text.expressions import identity
+from fusionstitch.costmodel.work import HALVES
+from fusionstitch.hlo.deciding import EXTREMA
 from fusionstitch.hlo.graph import ITEM_BYTES, Op
 
 #: Neighbours that a thread joins, at most; few threads join fewer. Totals that are joined one after
@@ -26,9 +28,6 @@ from fusionstitch.hlo.graph import ITEM_BYTES, Op
 MOST, FEWER, TOTALS = 16, (8, 4), 8
 #: Groups of neighbours from which on there is work for most threads of a device.
 MANY = 1 << 16
-#: Types whose sums are joined as f32 and rounded once: what something is decided by would be
-#: rounded after each join.
-NARROW, EXTREMA = frozenset({"bf16", "f16"}), frozenset({"maximum", "minimum"})
 #: Bytes that threads side by side read at once each, of elements side by side.
 VECTOR = 16
 
@@ -47,8 +46,9 @@ class Scanning:
         values = self._row(source, self.scan.axes, self.scan.start, mirrored=self.scan.mirrored)
         factors = self._factors(values, axis, whole)
         count = _neighbours(values, axis)
-        if values.dtype not in NARROW or self.scan.joins in EXTREMA:
+        if values.dtype not in HALVES or self.scan.joins in EXTREMA:
             return axis, self._scanned(values, factors, axis, self.scan.exclusive, count)
+        # joined as f32 and rounded once, not after each join where something is decided by them
         wide = self._as(values, "f32"), None if factors is None else self._as(factors, "f32")
         found = self._scanned(*wide, axis, self.scan.exclusive, count)
         return axis, [self._as(one, values.dtype) for one in found]

@@ -24,6 +24,7 @@ from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph, Op
 from tests.codegen.regions import H200, ORDERS, SMALL, Case, build, lowered, whole, whole_of
 from tests.codegen.small_kernels import Launch, on_emulator
+from tests.codegen.test_whole_tiles import attention
 from tests.conftest import Golden
 from tests.graphs import Builder
 
@@ -221,7 +222,7 @@ def test_rows_of_a_few_columns_are_not_streamed() -> None:
 def test_few_rows_are_not_streamed() -> None:
     def streams(batch: int) -> bool:
         shapes = [jax.ShapeDtypeStruct((batch, 64, 32), jnp.bfloat16)] * 3
-        return "fs_mma_across" in generate(whole_of(_mixed, *shapes), H200).source
+        return "fs_mma_across" in generate(whole_of(attention, *shapes), H200).source
 
     rows = chains.MANY_ROWS * H200.sm_count
     assert not streams(rows // 64)
@@ -231,18 +232,13 @@ def test_few_rows_are_not_streamed() -> None:
 def test_short_rows_are_streamed_if_that_takes_much_less_than_tiles() -> None:
     """By the estimate, in `generate`; figure 1 of the paper has products of a depth of eight."""
     shapes = [jax.ShapeDtypeStruct((256, 64, 32), jnp.bfloat16)] * 3
-    assert "loop stream" in generate(whole_of(_mixed, *shapes), H200).template
+    assert "loop stream" in generate(whole_of(attention, *shapes), H200).template
     queries, keys, values = (
         jax.ShapeDtypeStruct((4096, n, d), jnp.float32) for n, d in ((94, 8), (94, 8), (94, 8))
     )
-    template = generate(whole_of(_mixed, queries, keys, values), H200).template
+    template = generate(whole_of(attention, queries, keys, values), H200).template
     assert "stream" not in template
     assert "tensor" in template
-
-
-def _mixed(q: Array, k: Array, v: Array) -> Array:
-    p = jax.nn.softmax(jnp.einsum("bid,bjd->bij", q, k).astype(F32))
-    return jnp.einsum("bij,bjd->bid", p.astype(v.dtype), v)
 
 
 def test_strict_numerics_and_highest_precision_stream_nothing() -> None:

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusionstitch.codegen.dots.chains import find_streams
-from fusionstitch.codegen.dots.whole_tiles import WARP_ROWS, fill_tiles, padded_rows
+from fusionstitch.codegen.dots.tile import TENSOR_ROWS
+from fusionstitch.codegen.dots.whole_tiles import fill_tiles, padded_rows
 from fusionstitch.codegen.generate import generate, plan_kernel
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph
@@ -42,7 +43,7 @@ def test_padded_rows_are_whole_tiles_and_few_more(rows: int, most: int) -> None:
     padded = padded_rows(rows, most)
     if padded is not None:
         assert padded > rows
-        assert padded % WARP_ROWS == 0
+        assert padded % TENSOR_ROWS == 0
         assert padded < rows + most
         assert padded_rows(padded, most) is None
 
@@ -110,7 +111,7 @@ def test_images_in_pieces_and_a_class_fill_their_blocks(length: int) -> None:
     [nest] = group.nests
     assert not kernel.scratch
     assert not kernel.cooperative
-    assert nest.rows % WARP_ROWS == 0
+    assert nest.rows % TENSOR_ROWS == 0
     assert nest.rows * group.tiles == 192 * (padded_rows(length, 128) or 0)
 
 

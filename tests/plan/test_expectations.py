@@ -42,8 +42,8 @@ def members(*numbers: int) -> int:
 
 
 @dataclass(frozen=True)
-class Told:
-    """A scorer that is told what patterns win at most, and in truth."""
+class Given:
+    """A scorer that is given what patterns win at most, and in truth."""
 
     bounds: dict[int, float]
     gains: dict[int, float]
@@ -61,10 +61,10 @@ class Told:
         return True
 
 
-def searched(told: Told) -> tuple[Search, list[int]]:
+def searched(given: Given) -> tuple[Search, list[int]]:
     """A search that has ended, and what it chose."""
-    search = Search(GRAPH, kernel_of, told, SolverLimits(), xla_us=1000.0)
-    search.add([Pattern(GRAPH, bits, "test") for bits in told.bounds], ())
+    search = Search(GRAPH, kernel_of, given, SolverLimits(), xla_us=1000.0)
+    search.add([Pattern(GRAPH, bits, "test") for bits in given.bounds], ())
     return search, [one.bits for one in search.chosen(search.run())]
 
 
@@ -98,34 +98,34 @@ def test_what_is_learned_from_several_is_the_most_that_one_says() -> None:
 def test_patterns_like_one_that_fell_short_are_not_looked_at() -> None:
     """All contain the first op, which takes long whatever is computed beside it."""
     sets = [members(*range(n)) for n in range(1, OPS + 1)]
-    told = Told(
+    given = Given(
         {bits: 400.0 + 25 * bits.bit_count() for bits in sets},
         {bits: 25.0 * bits.bit_count() for bits in sets},
     )
-    search, chosen = searched(told)
+    search, chosen = searched(given)
     assert chosen == [sets[-1]]
-    assert len(told.asked) <= 5 + DOUBTED[1] < OPS / 2
+    assert len(given.asked) <= 5 + DOUBTED[1] < OPS / 2
     reasons = [one.reason for one in search._beaten(search.chosen(search.run()))]
-    assert reasons.count(UNLIKELY) == OPS - len(told.asked)
+    assert reasons.count(UNLIKELY) == OPS - len(given.asked)
 
 
 def test_expectations_that_are_wrong_are_found_out() -> None:
     """Nearly all of the largest pattern falls short; one op less, and a kernel is as it should."""
     whole, part = members(*range(OPS)), members(*range(OPS - 1))
-    told = Told({whole: 500.0, part: 450.0}, {whole: 60.0, part: 440.0})
-    _, chosen = searched(told)
-    assert told.asked == [whole, part]
+    given = Given({whole: 500.0, part: 450.0}, {whole: 60.0, part: 440.0})
+    _, chosen = searched(given)
+    assert given.asked == [whole, part]
     assert chosen == [part]
 
 
 def test_patterns_offered_later_are_expected_to_win_as_much_as_those_before() -> None:
     """A union of patterns that were chosen takes as long as these do."""
     one, other, both = members(0, 1), members(2, 3), members(0, 1, 2, 3)
-    told = Told(
+    given = Given(
         {one: 300.0, other: 300.0, both: 610.0},
         {one: 100.0, other: 290.0, both: 300.0},
     )
-    search = Search(GRAPH, kernel_of, told, SolverLimits(), xla_us=1000.0)
+    search = Search(GRAPH, kernel_of, given, SolverLimits(), xla_us=1000.0)
     search.add([Pattern(GRAPH, bits, "test") for bits in (one, other)], ())
     search.run()
     search.add([Pattern(GRAPH, both, "test")], ())
