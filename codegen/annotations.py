@@ -31,6 +31,8 @@ class Annotations:
             thread has all of them (`rewrite/sorts.py`)
         tile: whether it is computed in tiles, with what they share with their neighbours
             (`rewrite/halo_tiles.py`)
+        tf32: whether a dot rounds its f32 operands to TF32 on tensor cores, as XLA's libraries do
+            (`rewrite/rounded_products.py`)
         counts: of a parameter without memory: the integer that it stands for, such as the number of
             an iteration (`while_loops/trips.py`) or the first row of a block (`dealt.py` there)
         part_of: of partial sums that have a part of the device to themselves: the number of the sum
@@ -43,6 +45,7 @@ class Annotations:
     once: bool = False
     item: bool = False
     tile: bool = False
+    tf32: bool = False
     counts: Index | None = None
     part_of: int | None = None
 

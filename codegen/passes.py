@@ -22,6 +22,7 @@ from fusionstitch.codegen.rewrite.joined import compute_pieces, flat_joins
 from fusionstitch.codegen.rewrite.long_rows import divide_rows
 from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
 from fusionstitch.codegen.rewrite.padded_sums import join_padded
+from fusionstitch.codegen.rewrite.rounded_products import round_products
 from fusionstitch.codegen.rewrite.roundings import keep_roundings
 from fusionstitch.codegen.rewrite.scatters import expand_scatters
 from fusionstitch.codegen.rewrite.selected_rows import select_rows
@@ -189,6 +190,13 @@ PASSES: tuple[Pass, ...] = (
         lambda graph, settings: keep_roundings(graph, settings.becomes),
         rounds=True,
         ways=frozenset(Way),
+    ),
+    Pass(
+        "products",
+        "products of f32 that XLA rounds to TF32 are rounded, unless something is decided by them",
+        lambda graph, settings: round_products(graph, settings.device),
+        rounds=True,
+        ways=frozenset({Way.STREAM, Way.SHARE, Way.MERGE, Way.APART}),
     ),
 )
 

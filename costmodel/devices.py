@@ -22,6 +22,8 @@ from fusionstitch.costmodel.prices import Foreign, Library, OpCosts, Prices, Reg
 from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.errors import OptionError
 
+#: Bits of an f32 that tensor cores read.
+TF32_BITS = 11
 #: Lanes of a warp, on every GPU.
 WARP = 32
 
@@ -155,6 +157,11 @@ class Device:
     def float_tensors(self) -> bool:
         """Whether tensor cores multiply f32 (as tf32) and bf16: older ones take f16 alone."""
         return self.capability >= 80
+
+    @property
+    def rounds_floats(self) -> bool:
+        """Whether products of f32 are of TF32 where the program asks for no precision."""
+        return self.float_tensors and self.library.float_bits <= TF32_BITS
 
     @property
     def holds_one_block(self) -> bool:

@@ -194,7 +194,8 @@ class Library(Numbers):
     `split_k` elements, or as many as work at a time. Its parts are added up by a kernel of their
     own; one whose length is no multiple of `pad` is padded first, a kernel an operand. Products of
     4 bytes whose operands have less than `loop_elements` elements, without the batch, are a loop of
-    XLA's own.
+    XLA's own. Products keep `float_bits` bits of f32 operands where the program asks for no
+    precision.
     """
 
     share: float
@@ -209,6 +210,7 @@ class Library(Numbers):
     long_k: int
     loop_elements: int
     pad: int
+    float_bits: int
 
 
 @dataclass(frozen=True, repr=False)

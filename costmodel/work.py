@@ -147,6 +147,15 @@ def dot_flops(dot: Op) -> int:
     return 2 * dot.shape.size * math.prod(lhs.dims[d] for d in dot.attrs["lhs_contract"])
 
 
+def dot_extents(dot: Op) -> tuple[int, int, int, int]:
+    """Batch entries of a dot; of each one the rows, the columns and the contracted elements."""
+    lhs, rhs = dot.operands
+    batch = math.prod(lhs.dims[d] for d in dot.attrs["lhs_batch"])
+    depth = math.prod(lhs.dims[d] for d in dot.attrs["lhs_contract"])
+    shared = max(1, batch * depth)
+    return batch, lhs.shape.size // shared, rhs.shape.size // shared, depth
+
+
 def touched_bytes(op: Op, operand: Op) -> int:
     """Bytes of `operand` that `op` reads."""
     whole = operand.shape.bytes

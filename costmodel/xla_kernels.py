@@ -10,7 +10,7 @@ from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.estimate import kernel_us, library_gemm_us
 from fusionstitch.costmodel.evaluations import MOST_UNROLLED, unrolled
 from fusionstitch.costmodel.graph_work import GraphWork
-from fusionstitch.costmodel.work import Work, dot_flops
+from fusionstitch.costmodel.work import Work, dot_extents, dot_flops
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import ITEM_BYTES, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
@@ -205,16 +205,12 @@ def _second_pass_us(reductions: list[Op], blocks: int, device: Device) -> float:
 
 def _gemm_us(op: Op, work: Work, works: GraphWork, written: int) -> float:
     device = works.device
-    lhs, rhs = op.operands
-    k = math.prod(lhs.dims[d] for d in op.attrs["lhs_contract"])
-    batch = math.prod(lhs.dims[d] for d in op.attrs["lhs_batch"])
-    m = lhs.shape.size // max(1, k * batch)
-    n = rhs.shape.size // max(1, k * batch)
+    batch, m, n, k = dot_extents(op)
     unit = product_flops_per_s(op, device)
     # the kernel that reads a result element by element also adds up its parts
     users = works.graph.users[op.id]
     joined = written >> op.id & 1 and any(kind_of(u.opcode) is Kind.ELEMENTWISE for u in users)
-    each, sizes = ITEM_BYTES.get(lhs.dtype, 1), ((batch, m, n), k)
+    each, sizes = ITEM_BYTES.get(op.operands[0].dtype, 1), ((batch, m, n), k)
     return library_gemm_us(work, device, dot_flops(op), *sizes, unit, each, bool(joined))
 
 

@@ -2,10 +2,16 @@
 // at once, in whatever order suits memory. Included by fusionstitch.cuh.
 #pragma once
 
-// One step sums over 16 elements of bf16 or f16, or over 8 floats. Of those, lane 4 g + t holds two
+// One step sums over 16 elements of bf16 or f16, or over 8 of tf32 or floats. Lane 4 g + t holds two
 // 32-bit words: of rows g and g + 8 of the left operand (`upper`, `lower`), of column g of the right
 // one; and of the result the columns 2 t and 2 t + 1 of both rows (`top`, `bottom`). Which elements
 // lie in the words of lane t is the caller's choice, the same on both sides.
+
+// A float that is rounded to what tensor cores read of it: sign, exponent, 10 bits.
+struct tf32 {
+  uint32_t bits;
+};
+FS_FN float fs_load(const tf32& memory) { return fs_high_part(fs_bitcast<float>(memory.bits)); }
 
 // Elements of T that a word holds, and those of one step that a lane holds.
 template <class T>
@@ -17,6 +23,10 @@ template <class T>
 constexpr bool fs_is_bf16 = false;
 template <>
 constexpr bool fs_is_bf16<bf16> = true;
+template <class T>
+constexpr bool fs_is_tf32 = false;
+template <>
+constexpr bool fs_is_tf32<tf32> = true;
 
 // N words as one memory access, N at most 4.
 template <int N>
@@ -56,6 +66,12 @@ template <>
 struct fs_elements<float> {
   static FS_METHOD uint32_t word(const float* values) { return fs_bitcast<uint32_t>(values[0]); }
 };
+template <>
+struct fs_elements<tf32> {
+  static FS_METHOD uint32_t word(const float* values) {
+    return fs_bitcast<uint32_t>(fs_one_part(values[0]));
+  }
+};
 
 // N values as words of T in registers; and, as one access, in memory.
 template <class T, int N>
@@ -74,6 +90,11 @@ FS_FN void fs_store_packed(T* to, const float* values) {
 // ---- steps --------------------------------------------------------------------------------------
 
 #ifndef FUSIONSTITCH_EMULATE
+#define FS_MMA_8(type)                                                                           \
+  asm("mma.sync.aligned.m16n8k8.row.col.f32." type "." type ".f32 "                              \
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                          \
+      : "+f"(top[0]), "+f"(top[1]), "+f"(bottom[0]), "+f"(bottom[1])                             \
+      : "r"(upper[0]), "r"(lower[0]), "r"(upper[1]), "r"(lower[1]), "r"(right[0]), "r"(right[1]))
 #define FS_MMA_16(type)                                                                          \
   asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                             \
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                          \
@@ -82,7 +103,7 @@ FS_FN void fs_store_packed(T* to, const float* values) {
 #endif
 
 // result += left right for one step. All 32 lanes of the warp must call it together. Products of
-// f16 and bf16 are exact; floats count with 22 bits (see fs_mma).
+// f16, bf16 and tf32 are exact; floats count with 22 bits (see fs_mma).
 template <class T>
 FS_FN void fs_mma_step(float* top, float* bottom, const uint32_t* upper, const uint32_t* lower,
                        const uint32_t* right) {
@@ -110,7 +131,9 @@ FS_FN void fs_mma_step(float* top, float* bottom, const uint32_t* upper, const u
       }
   __syncwarp();
 #else
-  if constexpr (fs_slots<T> == 2) {
+  if constexpr (fs_is_tf32<T>) {
+    FS_MMA_8("tf32");
+  } else if constexpr (fs_slots<T> == 2) {
     const float a[4] = {fs_bitcast<float>(upper[0]), fs_bitcast<float>(lower[0]),
                         fs_bitcast<float>(upper[1]), fs_bitcast<float>(lower[1])};
     const float b[2] = {fs_bitcast<float>(right[0]), fs_bitcast<float>(right[1])};

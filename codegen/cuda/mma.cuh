@@ -12,7 +12,17 @@
 // products but the smallest are added up: 22 bits of an f32 count.
 
 FS_FN float fs_high_part(float x) { return fs_bitcast<float>(fs_bitcast<uint32_t>(x) & 0xffffe000u); }
-FS_FN float fs_one_part(float x) { return fs_bitcast<float>(fs_bitcast<uint32_t>(x) + 0x1000u); }
+// To the nearest such number, infinities and NaNs as they are; the emulator leaves the last 13 bits
+// to be cut off.
+FS_FN float fs_one_part(float x) {
+#ifdef FUSIONSTITCH_EMULATE
+  return fabsf(x) < INFINITY ? fs_bitcast<float>(fs_bitcast<uint32_t>(x) + 0x1000u) : x;
+#else
+  uint32_t rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
+  return fs_bitcast<float>(rounded);
+#endif
+}
 // What the high part leaves; a finite number also for an infinity, whose high part is all of it.
 // Tensor cores cut off what does not fit: after the product with 1 + 2^-11 that rounds.
 FS_FN float fs_low_part(float x) { return fminf(x - fs_high_part(x), 1e30f) * 1.00048828125f; }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.dots.groups import WASTE, free_dims, long_axes
 from fusionstitch.codegen.dots.online import Running, degree
 from fusionstitch.codegen.dots.tile import (
@@ -28,6 +29,7 @@ from fusionstitch.codegen.loops.nests import Nest, Role, form_nests
 from fusionstitch.codegen.loops.once import BLOCK_ROWS
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.loops.stream import Stream
+from fusionstitch.codegen.text.types import TF32, c_type
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.deciding import EXTREMA
 from fusionstitch.hlo.errors import CodegenError
@@ -40,8 +42,9 @@ RESULT_REGISTERS = 100
 MOST_REGISTERS = 192
 #: Registers of a tile up to which two blocks of all their rows fit on a multiprocessor.
 BALANCED_REGISTERS = 112
-#: Registers per thread that a walk takes beside what it holds, by bytes of an element.
-WORKING_REGISTERS = {2: 46, 4: 84}
+#: Registers per thread that a walk takes beside what it holds, by element type: those of floats
+#: with all bits are taken apart for each product.
+WORKING_REGISTERS = {"bf16": 46, "f16": 46, TF32: 60, "f32": 84}
 #: Blocks per multiprocessor below which blocks get fewer rows.
 LEAST_BLOCKS = 2
 
@@ -73,7 +76,7 @@ class Layout:
 
 def item_bytes(element: str) -> int:
     """Bytes of an element of an operand."""
-    return 4 if element == "f32" else 2
+    return c_type(element).bytes
 
 
 # ---- which groups --------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ def stream_tile(group: Group, nest: Nest) -> Tile:
         (c for c in COLUMNS if results + held + len(products) * c // 2 <= RESULT_REGISTERS),
         COLUMNS[-1],
     )
-    working = max(WORKING_REGISTERS[x.item] for x in layouts.values())
+    working = max(WORKING_REGISTERS[x.element] for x in layouts.values())
     registers = results + held + len(products) * columns // 2 + working
     rereads = registers > MOST_REGISTERS
     if rereads:
@@ -283,4 +286,6 @@ def layout_of(group: Group, nest: Nest, stage: Stage) -> Layout:
 def element_of(dot: Stage) -> str:
     """The element type in which tensor cores read a dot's operands."""
     types = {o.dtype for o in dot.op.operands}
+    if annotations_of(dot.op).tf32:
+        return TF32
     return types.pop() if len(types) == 1 else "f32"

@@ -497,10 +497,10 @@ MMA_FIRST = Intrinsic("fs_mma_first", _OF_FLOATS, Scope.WARP, changes=_SUMS, cos
 
 
 def _steps(called: Called, steps: int, reads: int) -> Cost:
-    """So many steps of a dot, whose right operand is read in so many accesses: of floats, each is
-    three products of their parts."""
-    floats = called.type("element") == FLOAT
-    products, flops = (3, TENSOR_8) if floats else (1, TENSOR_16)
+    """So many steps of a dot, whose right operand is read in so many accesses: of floats that are
+    not rounded, each is three products of their parts."""
+    element = called.type("element")
+    products, flops = 3 if element == FLOAT else 1, TENSOR_16 if element.bytes == 2 else TENSOR_8
     return Cost(
         WARP,
         products=products * steps,
@@ -514,7 +514,7 @@ def _multiplies_along(called: Called) -> Cost:
 
 
 def _multiplies_across(called: Called) -> Cost:
-    halves = called.type("element") != FLOAT
+    halves = called.type("element").bytes == 2
     return _steps(called, called["words"] * (2 if halves else 1), 4 if halves else 2)
 
 

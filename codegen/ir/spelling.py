@@ -38,7 +38,7 @@ from fusionstitch.codegen.ir.types import (
     VectorOf,
 )
 from fusionstitch.codegen.text.expressions import Spelt, expression, spelt_number
-from fusionstitch.codegen.text.types import C_TYPES
+from fusionstitch.codegen.text.types import c_type
 
 #: How tightly operators bind.
 _BINDS = {
@@ -77,7 +77,7 @@ def function_text(intrinsic: Intrinsic, template: Template) -> str:
 def type_text(one: Type) -> str:
     """The C text of a type."""
     if isinstance(one, Scalar):
-        return C_TYPES[one.dtype].storage
+        return c_type(one.dtype).storage
     if isinstance(one, IndexType):
         return "int" if one == INT else "long long"
     if isinstance(one, Record):

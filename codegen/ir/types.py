@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fusionstitch.codegen.text.types import C_TYPES, c_type, members_of, record_bytes
+from fusionstitch.codegen.text.types import c_type, members_of, record_bytes
 from fusionstitch.hlo.graph import FLOATS, FLOATS8
 
 
@@ -23,7 +23,7 @@ class Scalar:
 
     @property
     def bytes(self) -> int:
-        return C_TYPES[self.dtype].bytes
+        return c_type(self.dtype).bytes
 
     @property
     def fields(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, row_operand
 from fusionstitch.codegen.index_maps.index import Index, render, variable
 from fusionstitch.codegen.index_maps.maps import Indices
@@ -144,10 +145,11 @@ def _multiply(
     rows: TileRows, function: Intrinsic, dot: Stage, first: int, arguments: tuple[Expr, ...]
 ) -> None:
     operands, lot = dot.op.operands, rows.tile.lot
-    parts = _parts(operands[first]), _parts(operands[1 - first])
+    parts = _parts(dot.op, operands[first]), _parts(dot.op, operands[1 - first])
     rows.writer.add(Call(function, (*parts, lot) if lot > 1 else parts, arguments))
 
 
-def _parts(op: Op) -> int:
-    """The tf32 numbers that make up an element: one holds an f16 or bf16."""
-    return 1 if op.dtype in ("f16", "bf16") else 2
+def _parts(dot: Op, operand: Op) -> int:
+    """The tf32 numbers that make up an element of an operand: one holds an f16 or bf16, or an f32
+    that is rounded."""
+    return 1 if operand.dtype in ("f16", "bf16") or annotations_of(dot).tf32 else 2

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from fusionstitch.codegen.dots.streams import item_bytes
 from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_DEPTH, TENSOR_GROUPS
 from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.index_maps.maps import Indices
@@ -126,14 +127,14 @@ class WordSums:
         writer, tile = self.rows.writer, self.rows.tile
         name = writer.name(f"{weight}_words")
         count = tile.pairs * tile.rows
-        words = count if dtype == "f32" else count // 2
+        words = count * item_bytes(dtype) // 4
         writer.add(Array(WORD, name, words))
         writer.add(Call(PACK, (stored(dtype), count), (Name(name), Name(weight))))
         return name
 
     def _add_across(self, dot: Stage, partial: str, words: str) -> None:
         rows, layout, sums = self.rows, self.blocks.layouts[dot], self.size(dot)
-        floats = layout.element == "f32"
+        floats = layout.item == 4
         each = TENSOR_DEPTH if floats else STEP_COLUMNS
         lots = variable(rows.writer.name("n"), layout.row // layout.width // TENSOR_GROUPS)
         half = variable(rows.writer.name("half"), STEP_COLUMNS // each)

@@ -49,9 +49,9 @@ def made_of(
     return found
 
 
-def decisions(graph: Graph) -> Iterator[Op]:
-    """What something is decided by."""
-    for op in graph:
+def decisions(ops: Iterable[Op]) -> Iterator[Op]:
+    """What some of the ops decide by."""
+    for op in ops:
         if _decides(op):
             yield from op.operands
 

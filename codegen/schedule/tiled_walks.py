@@ -27,7 +27,7 @@ from fusionstitch.codegen.schedule.walk import (
     Live,
     Walk,
 )
-from fusionstitch.codegen.text.types import c_type
+from fusionstitch.codegen.text.types import TF32, c_type
 from fusionstitch.hlo.graph import Op
 
 #: Registers that values live from one sweep to the next may take beside a dot's own.
@@ -117,12 +117,14 @@ def _loads_early(group: GroupPlan, nest: NestPlan, tile: Tile) -> bool:
 
 
 def _is_narrow(group: GroupPlan, nest: NestPlan, tile: Tile, stored: Set[Stage]) -> bool:
-    """Whether elements that leave a streamed nest are rounded to 16 bits, or have been."""
-    layouts = layouts_of(group.group, nest.nest)
-    if any(layout.element == "f32" for layout in layouts.values()):
+    """Whether elements that leave a streamed nest are rounded to 16 bits, or have been; or are sums
+    of what was rounded to tf32."""
+    elements = {layout.element for layout in layouts_of(group.group, nest.nest).values()}
+    if "f32" in elements:
         return False
+    sums = {Role.REDUCE, Role.DOT, Role.RESULT} if TF32 in elements else {Role.REDUCE}
     own = (s for s in nest.nest.stages if s in stored)
-    return all(c_type(s.op.dtype).bytes == 2 or nest.nest.role[s] is Role.REDUCE for s in own)
+    return all(c_type(s.op.dtype).bytes == 2 or nest.nest.role[s] in sums for s in own)
 
 
 # ---- values that stay from sweep to sweep --------------------------------------------------------

@@ -41,6 +41,11 @@ C_TYPES: Mapping[str, CType] = {
 }
 
 
+#: The element type of floats that are rounded for tensor cores; only kernels have it.
+TF32 = "tf32"
+_OF_KERNELS: Mapping[str, CType] = {TF32: CType("tf32", "float", 4)}
+
+
 def record(dtypes: Sequence[str]) -> str:
     """The element type of several values that travel together; only kernels have such."""
     return f"record<{','.join(dtypes)}>"
@@ -54,7 +59,7 @@ def members_of(dtype: str) -> list[str]:
 
 def c_type(dtype: str) -> CType:
     """The C types of an HLO element type. Raises CodegenError for one without a C type."""
-    found = C_TYPES.get(dtype) or _record_type(dtype)
+    found = C_TYPES.get(dtype) or _OF_KERNELS.get(dtype) or _record_type(dtype)
     if found is None:
         known = ", ".join(C_TYPES)
         raise CodegenError(

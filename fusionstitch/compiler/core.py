@@ -17,7 +17,7 @@ from fusionstitch.compiler.garbage import collected_later
 from fusionstitch.compiler.kernels import Kernels
 from fusionstitch.compiler.naming import kernel_name
 from fusionstitch.compiler.planning import GraphPlanner, moved, plan_graphs
-from fusionstitch.compiler.precision import agreed
+from fusionstitch.compiler.precision import agreed, with_repeated_exact
 from fusionstitch.compiler.progress import Step, silent
 from fusionstitch.compiler.reuse import in_place, overwrites
 from fusionstitch.compiler.stitched import Fallback, Stitch, Stitched
@@ -250,7 +250,7 @@ class _Run:
 
     def simplify(self, module: Module) -> Module:
         with self.timed("simplify"):
-            return simplify_module(module)
+            return simplify_module(with_repeated_exact(module, self.device))
 
     def plan(self, module: Module) -> dict[Graph, GraphPlanner]:
         """The planner of each graph; graphs that differ only in names are planned once."""

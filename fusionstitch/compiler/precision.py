@@ -1,43 +1,73 @@
-"""One precision for a product that is computed in several parts of a program."""
+"""One precision for a product that several computations of a program have, such as a loop and what
+is before it.
+
+By default XLA's libraries round f32 operands to TF32 on GPUs (`Library.float_bits`), and so do our
+kernels, except for loops, whose products keep all bits. Later ops may magnify the difference:
+exp((f + g - x @ y.T) / eps), with f and g from a loop that has the product in its kernel.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
+from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo import schema
-from fusionstitch.hlo.equal_products import ask_for_all_bits, products
+from fusionstitch.hlo.equal_products import HIGH, HIGHEST, ask_for_bits, products
 from fusionstitch.hlo.graph import Module, Op, inside
 from fusionstitch.hlo.importer import from_message
 from fusionstitch.patterns.pattern import Pattern
 
 
-def agreed(module: Module, patterns: Iterable[Pattern]) -> Module:
-    """The module with the same precision for products that XLA and kernels both compute. In a copy
-    of its proto, f32 dots left to XLA request full precision if one of `patterns` has an equal dot.
+def with_repeated_exact(module: Module, device: Device) -> Module:
+    """The module in which products that several computations have ask for 22 bits, so that no
+    kernel rounds them. Its proto stays as it is, and so does what is left to XLA."""
+    computations = sum(any(map(_loses_bits, graph)) for graph in module.graphs)
+    if computations < 2 or not device.rounds_floats:
+        return module
+    written = from_message(_copy(module.proto))
+    ask_for_bits(written, _repeated(written), HIGH)
+    return replace(from_message(written.proto), proto=module.proto)
 
-    Kernels keep at least 22 bits of the operands; XLA keeps 11 by default. Later ops may magnify
-    the difference: exp((f + g - x @ y.T) / eps), with f and g from a loop that has the product in
-    its kernel.
-    """
+
+def agreed(module: Module, patterns: Iterable[Pattern]) -> Module:
+    """The module in which XLA's part of a repeated product asks for all bits, in a copy of its
+    proto, if one of `patterns` has another part."""
     ours = {dot.origin for pattern in patterns for dot in _dots(pattern.ops)}
     instructions = (i for c in module.proto.computations for i in c.instructions)
     if not ours or all(i.opcode != "dot" or i.id in ours for i in instructions):
         return module  # the common case
-    proto = schema.HloModule()
-    proto.CopyFrom(module.proto)
-    written = from_message(proto)
-    found = {op: key for op, key in products(written).items() if _loses_bits(op)}
-    shared = {key for op, key in found.items() if op.origin in ours}
-    left = {op for op, key in found.items() if key in shared and op.origin not in ours}
-    ask_for_all_bits(written, left)
-    return replace(module, proto=proto)
+    written = from_message(_copy(module.proto))
+    repeated = _repeated(written)
+    shared = {key for op, key in repeated.items() if op.origin in ours}
+    left = [op for op, key in repeated.items() if key in shared and op.origin not in ours]
+    ask_for_bits(written, left, HIGHEST)
+    return replace(module, proto=written.proto)
+
+
+def _copy(proto: Any) -> Any:
+    made = schema.HloModule()
+    made.CopyFrom(proto)
+    return made
+
+
+def _repeated(module: Module) -> Mapping[Op, Hashable]:
+    """Dots that may lose bits whose product several computations have, with what they are."""
+    found = {op: key for op, key in products(module).items() if _loses_bits(op)}
+    graphs: dict[Hashable, set[int]] = {}
+    for number, graph in enumerate(module.graphs):
+        for op in graph:
+            if op in found:
+                graphs.setdefault(found[op], set()).add(number)
+    return {op: key for op, key in found.items() if len(graphs[key]) > 1}
 
 
 def _dots(ops: Iterable[Op]) -> Iterator[Op]:
-    """The dots of kernels, including those in loops, that XLA would compute differently."""
+    """The dots of kernels, including those in loops."""
     for op in ops:
-        yield from filter(_loses_bits, (op, *inside(op)) if op.opcode == "while" else (op,))
+        each = (op, *inside(op)) if op.opcode == "while" else (op,)
+        yield from (one for one in each if one.opcode == "dot")
 
 
 def _loses_bits(op: Op) -> bool:

@@ -29,8 +29,10 @@ from fusionstitch.runtime import emulate
 from fusionstitch.runtime.artifact import Artifact
 from fusionstitch.runtime.counters import Counters
 
-#: A big device whose cooperative grids stay small on fibers.
-H200 = replace(device("h200"), cooperative_limit=4)
+#: A big device whose cooperative grids stay small on fibers, and the same where products of f32 are
+#: not rounded, as on the CPU.
+ROUNDING = replace(device("h200"), cooperative_limit=4)
+H200 = replace(ROUNDING, library=replace(ROUNDING.library, float_bits=24))
 #: The same with one multiprocessor: blocks own more, so more passes through shared memory.
 SMALL = replace(H200, sm_count=1)
 ORDERS: tuple[tuple[emulate.Order, int], ...] = (("forward", 0), ("reversed", 0), ("random", 7))

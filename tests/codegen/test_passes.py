@@ -55,7 +55,7 @@ def test_strict_numerics_leave_out_what_rounds_otherwise() -> None:
 
 
 def test_ways_have_passes_of_their_own() -> None:
-    last = ["comparisons", "roundings"]
+    last = ["comparisons", "roundings", "products"]
     assert names("default", Way.STREAM) == ["streams", "whole tiles", "stacks", "pieces", *last]
     assert names("default", Way.SHARE) == ["stacks", "pieces", "variances", *last]
     apart = names("fast", Way.APART)
@@ -68,8 +68,7 @@ def test_ways_have_passes_of_their_own() -> None:
         "stacks",
         "pieces",
         "variances",
-        "comparisons",
-        "roundings",
+        *last,
     ]
 
 

@@ -8,6 +8,7 @@ from jax import lax
 
 import fusionstitch as fs
 from fusionstitch.compiler import core
+from fusionstitch.compiler.precision import with_repeated_exact
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.equal_products import products
 from fusionstitch.hlo.importer import from_proto, parse
@@ -103,6 +104,20 @@ def test_what_xla_is_left_with_agrees_with_kernels():
     result = core.stitch(data, fs.Options(scorer="paper"), target, fake)
     assert result.fallbacks == ()
     assert dots(result.module) == [0, 2, 2]
+
+
+def test_kernels_round_no_product_that_a_loop_has():
+    """A loop's kernel keeps all bits of it; another product is rounded everywhere."""
+    module = from_proto(lowered(sinkhorn, X, Y))
+    found = with_repeated_exact(module, device("h200"))
+    precisions = [
+        op.attrs["precision"] for graph in found.graphs for op in graph if op.opcode == "dot"
+    ]
+    assert sorted(precisions) == ["default", "high", "high", "high"]
+    assert found.proto is module.proto
+    assert with_repeated_exact(module, device("emulated")) is module
+    alone = from_proto(lowered(PROGRAMS["twice"][0], X, Y))
+    assert with_repeated_exact(alone, device("h200")) is alone
 
 
 def test_a_precision_that_is_asked_for_stays():
