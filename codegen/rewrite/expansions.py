@@ -9,7 +9,7 @@ from fusionstitch.codegen.rewrite.convolutions import expand_convolution
 from fusionstitch.codegen.rewrite.monoids import Monoids
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scans import expand_scan_part
-from fusionstitch.codegen.rewrite.short_windows import separate, shift
+from fusionstitch.codegen.rewrite.short_windows import separate, shift, start_later
 from fusionstitch.codegen.rewrite.small_matrices import (
     expand_factor_part,
     expand_permutation,
@@ -28,7 +28,9 @@ def expand(graph: Graph, numerics: str) -> Graph:
     element, short rows are sorted so, and scans become reductions over windows. Those become joins
     of shifted slices, or reductions by functors of the kernel."""
     monoids = Monoids(numerics)
-    short: tuple[Rules, ...] = ({"reduce-window": separate}, {"reduce-window": shift})
+    short: tuple[Rules, ...] = tuple(
+        {"reduce-window": rule} for rule in (start_later, separate, shift)
+    )
     strict = numerics == "strict"
     alone = keys_alone(graph)
     passes: tuple[Rules, ...] = (

@@ -4,7 +4,8 @@
 
 A loop over the results then has each of a window's elements once, in registers, as any stencil
 does; neighbouring results read neighbouring elements. A window of several dims is one window after
-the other where it is large: 7 x 7 elements are 7 and 7.
+the other where it is large: 7 x 7 elements are 7 and 7. What a window starts from, if that is not
+what changes nothing, is joined last.
 """
 
 from __future__ import annotations
@@ -24,6 +25,26 @@ MOST, MOST_WHOLE = 16, 9
 _NARROW = ("bf16", "f16")
 #: Attributes of windows that are one element each.
 _PLAIN = {"size": 1, "stride": 1, "low": 0, "high": 0, "base_dilation": 1, "window_dilation": 1}
+
+
+def start_later(op: Op) -> list[Op] | None:
+    """The ops of windows that start from what changes nothing, and are joined with the init
+    afterwards; None where they start so anyway.
+
+    Whoever knows that no element is negative takes 0 for the start of a maximum.
+    """
+    x, init = op.operands[:2]
+    neutral = _neutral(op)
+    if neutral is None or splat(init) == neutral:
+        return None
+    chain, reducer = Chain(op), op.attrs["reducer"]
+    start = chain.scalar(neutral, op.dtype)
+    windows = chain.make("reduce-window", op.dtype, op.dims, x, start, **op.attrs)
+    windows.called = op.called
+    chain.like(
+        op, reducer, windows, chain.make("broadcast", op.dtype, op.dims, init, dimensions=())
+    )
+    return chain.done()
 
 
 def separate(op: Op) -> list[Op] | None:
@@ -69,9 +90,15 @@ def shift(op: Op) -> list[Op] | None:
 
 def _is_known(op: Op) -> bool:
     """Whether windows join as an op of two values does, starting from what changes nothing."""
+    neutral = _neutral(op)
+    return neutral is not None and splat(op.operands[1]) == neutral
+
+
+def _neutral(op: Op) -> float | int | bool | None:
+    """What changes nothing where windows join as an op of two values does; None elsewhere."""
     reducer = op.attrs["reducer"]
     if reducer not in JOINING or set(op.attrs["base_dilation"]) != {1}:
-        return False
+        return None
     if reducer in ("add", "multiply") and op.dtype in _NARROW:
-        return False
-    return splat(op.operands[1]) == identity(reducer, op.dtype)
+        return None
+    return identity(reducer, op.dtype)

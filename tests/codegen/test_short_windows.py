@@ -66,13 +66,6 @@ def test_sums_of_16_bits_stay_wide() -> None:
     assert "reduce" not in opcodes(largest)
 
 
-def test_a_window_that_starts_from_something_is_none_of_them() -> None:
-    def fun(x: Any) -> Any:
-        return lax.reduce_window(x, np.float32(1), lax.add, (1, 3, 3), (1, 1, 1), "VALID")
-
-    assert "reduce" in opcodes(expand(whole_of(fun, X), "default"))
-
-
 @given(
     reducer=st.sampled_from(sorted(REDUCERS)),
     size=st.tuples(st.just(1), st.integers(1, 5), st.integers(1, 5)),
@@ -100,3 +93,32 @@ def test_values_stay(
     assume("windows" not in opcodes(made))  # those of one element
     [expected], [found] = (evaluate(one, [X]) for one in (graph, made))
     np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("reducer", REDUCERS)
+@pytest.mark.parametrize("size", [(1, 3, 3), (1, 1, 7), (1, 7, 7)])
+def test_what_windows_start_from_is_joined_last(reducer: str, size: tuple[int, ...]) -> None:
+    """Each window starts from it once, whatever it covers of the padding."""
+    join, _ = REDUCERS[reducer]
+
+    def fun(x: Any) -> Any:
+        return lax.reduce_window(x, np.float32(0.5), join, size, (1, 1, 1), "SAME")
+
+    graph = whole_of(fun, X)
+    found = expand(graph, "default")
+    assert not opcodes(found) & {"reduce", "windows", "reduce-window"}
+    [got], [wanted] = (evaluate(one, [X], float64=True) for one in (found, graph))
+    np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
+    assert "reduce" in opcodes(expand(graph, "strict"))
+
+
+def test_sums_of_16_bits_start_where_they_are_told_to() -> None:
+    """They are rounded once, after the sum."""
+
+    def fun(x: Any) -> Any:
+        return lax.reduce_window(
+            x, jnp.bfloat16.dtype.type(0.5), lax.add, (1, 1, 3), (1, 1, 1), "SAME"
+        )
+
+    graph = whole_of(fun, jnp.asarray(X, jnp.bfloat16))
+    assert "reduce" in opcodes(expand(graph, "default"))
