@@ -22,8 +22,8 @@ from fusionstitch.costmodel.prices import Foreign, Library, OpCosts, Prices, Reg
 from fusionstitch.hlo.brief import brief, count
 from fusionstitch.hlo.errors import OptionError
 
-#: Bits of an f32 that tensor cores read.
-TF32_BITS = 11
+#: Bits of an f32, and those that tensor cores read.
+FLOAT_BITS, TF32_BITS = 24, 11
 #: Lanes of a warp, on every GPU.
 WARP = 32
 
@@ -196,6 +196,13 @@ def device(name: str) -> Device:
         known = ", ".join(names())
         raise OptionError(f"No device profile is named {name!r}. Choose one of: {known}.")
     return found
+
+
+def exact(found: Device) -> Device:
+    """The device with products that keep all bits of f32, as XLA's on a CPU do."""
+    return dataclasses.replace(
+        found, library=dataclasses.replace(found.library, float_bits=FLOAT_BITS)
+    )
 
 
 def named(kind: str) -> Device | None:

@@ -95,10 +95,13 @@ def profile(options: Options) -> Device:
     """The profile to plan for: the requested one, else the GPU's, else "emulated". It has no
     clusters if `options.scope` is narrower.
 
-    FUSIONSTITCH_PROFILE replaces the GPU's profile. Raises OptionError for a GPU that kernels
-    cannot be written for, or that nothing is known about.
+    On the emulator products keep all bits, as XLA's do beside it. FUSIONSTITCH_PROFILE replaces the
+    GPU's profile. Raises OptionError for a GPU that kernels cannot be written for, or that nothing
+    is known about.
     """
     found = _profile(options)
+    if options.backend == "emulate":
+        found = devices.exact(found)
     clusters = SCOPES.index(options.scope) >= SCOPES.index("cluster")
     return found if clusters else replace(found, cluster_limit=1)
 

@@ -342,3 +342,7 @@ def test_a_pattern_whose_buffers_do_not_fit_is_left_to_xla(monkeypatch: pytest.M
 def test_profiles_follow_the_options() -> None:
     assert builders.profile(Options(device="a100")).name == "a100"
     assert builders.profile(Options(backend="emulate")).name == "emulated"
+    assert builders.profile(Options(device="a100")).rounds_floats
+    emulated = builders.profile(Options(device="a100", backend="emulate"))
+    assert emulated.name == "a100"
+    assert not emulated.rounds_floats

@@ -17,7 +17,7 @@ from fusionstitch.codegen.launchable import launchable
 from fusionstitch.codegen.memory.inplace import one_to_one
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.watch import NOBODY, Watch
-from fusionstitch.costmodel.devices import Device, device
+from fusionstitch.costmodel.devices import Device, device, exact
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.importer import from_proto
@@ -32,7 +32,7 @@ from fusionstitch.runtime.counters import Counters
 #: A big device whose cooperative grids stay small on fibers, and the same where products of f32 are
 #: not rounded, as on the CPU.
 ROUNDING = replace(device("h200"), cooperative_limit=4)
-H200 = replace(ROUNDING, library=replace(ROUNDING.library, float_bits=24))
+H200 = exact(ROUNDING)
 #: The same with one multiprocessor: blocks own more, so more passes through shared memory.
 SMALL = replace(H200, sm_count=1)
 ORDERS: tuple[tuple[emulate.Order, int], ...] = (("forward", 0), ("reversed", 0), ("random", 7))

@@ -14,6 +14,7 @@ import fusionstitch as fs
 from fusionstitch.codegen.dots import chains as streams
 from fusionstitch.compiler import builders
 from fusionstitch.compiler.planning import GraphPlanner
+from fusionstitch.costmodel import devices
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph, ids
 from fusionstitch.options import Options
@@ -99,7 +100,7 @@ def test_kernels_over_copies_give_the_gradient(
     monkeypatch.setattr(streams, "MOST_DEPTH", 16)  # of heads, not of products of weights
     monkeypatch.setattr(planner, "candidates", lambda *_: Candidates((), ()))
     monkeypatch.setattr(scores, "cost_us", lambda *_: 0.0)
-    profile = dataclasses.replace(H200, cooperative_limit=4, large_tensor_bytes=1)
+    profile = devices.exact(dataclasses.replace(H200, cooperative_limit=4, large_tensor_bytes=1))
     monkeypatch.setattr(builders, "profile", lambda _: profile)
     draw, width = np.random.default_rng(0), 32
     weights = {"in": draw.standard_normal((width, 3 * width)) * width**-0.5}
