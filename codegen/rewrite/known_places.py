@@ -22,12 +22,12 @@ from fusionstitch.codegen.rewrite.known_integers import (
     steps_to,
     value_of,
 )
-from fusionstitch.codegen.rewrite.mixed_radix import Affine, Digit, affine_boxes
 from fusionstitch.codegen.rewrite.overlap_add import MOST_JOINED, overlaps, reach
 from fusionstitch.codegen.rewrite.scatter_sums import windows_of
 from fusionstitch.codegen.text.expressions import FUNCTORS
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.mixed_radix import Affine, Digit, affine_boxes
 from fusionstitch.hlo.verdict import Verdict, forbid
 
 #: Elements along a dim that updates may span, relative to the dim: more lie outside in vain.

@@ -20,11 +20,11 @@ from fusionstitch.codegen.rewrite.known_places import (
     major,
     window_sizes,
 )
-from fusionstitch.codegen.rewrite.mixed_radix import extent
 from fusionstitch.codegen.rewrite.overlap_add import Moved, collapsed, most_joined, overlapped
 from fusionstitch.codegen.rewrite.scatter_sums import WIDE, batch_dims, component, neutral_of
 from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.graph import Op
+from fusionstitch.hlo.mixed_radix import extent
 from fusionstitch.hlo.verdict import Verdict, allow
 
 

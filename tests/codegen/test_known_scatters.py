@@ -23,7 +23,6 @@ from fusionstitch.codegen.invariants import check_region
 from fusionstitch.codegen.rewrite.known_integers import MOST_ELEMENTS, steps_to, value_of
 from fusionstitch.codegen.rewrite.known_places import Known, known_places
 from fusionstitch.codegen.rewrite.known_scatters import expand_known
-from fusionstitch.codegen.rewrite.mixed_radix import Digit, affine_boxes, digits_of
 from fusionstitch.codegen.rewrite.overlap_add import MOST_JOINED, most_joined
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scatters import expand_scatters, stitchable
@@ -31,6 +30,7 @@ from fusionstitch.compiler.core import stitch
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.evaluate import evaluate
 from fusionstitch.hlo.graph import Graph, Op
+from fusionstitch.hlo.mixed_radix import Digit, affine_boxes, digits_of
 from tests.codegen.regions import lowered, whole
 
 H200 = device("h200")
