@@ -112,8 +112,10 @@ def known_places(op: Op) -> Known | Verdict:
     steps = steps_to(indices) if x.shape.size and updates.shape.size else None
     if steps is None:
         return forbid("The data decides where its updates go.")
-    key = (key_of(steps), attrs_key(op), x.shape, updates.shape)
-    return _found(_Asked(key, op, steps))
+    # without the ops that compute what is scattered: answers are kept
+    operands = (Op("parameter", x.shape), indices, Op("parameter", updates.shape))
+    bare = Op(op.opcode, op.shape, operands, attrs)
+    return _found(_Asked((key_of(steps), attrs_key(op), x.shape, updates.shape), bare, steps))
 
 
 @dataclass(frozen=True)

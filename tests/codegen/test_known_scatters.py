@@ -322,3 +322,47 @@ def test_programs_give_what_jax_gives(host_compiler: str, dtype: str, numerics: 
     np.testing.assert_allclose(
         np.asarray(ours).astype(wide), np.asarray(theirs).astype(wide), rtol=bound, atol=5 * bound
     )
+
+
+def red_and_black(x: jax.Array, b: jax.Array) -> jax.Array:
+    """Relaxation of every second point, then of the others."""
+
+    def around(x: jax.Array) -> jax.Array:
+        wide = jnp.pad(x, 1)
+        return (wide[:-2, 1:-1] + wide[2:, 1:-1] + wide[1:-1, :-2] + wide[1:-1, 2:] + b) / 4
+
+    def body(_: Any, x: jax.Array) -> jax.Array:
+        for first in (0, 1):
+            found = around(x)
+            for row in (0, 1):
+                own = np.s_[row::2, (row + first) % 2 :: 2]
+                x = x.at[own].set(found[own])
+        return x
+
+    return lax.fori_loop(0, 5, body, x)
+
+
+def frames_in_a_loop(frames: jax.Array, scale: jax.Array) -> jax.Array:
+    """Overlap-add and framing in turns, as phases are estimated (Griffin and Lim)."""
+    at = 4 * jnp.arange(6)[:, None] + jnp.arange(8)
+
+    def body(frames: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
+        total = jnp.zeros(28, frames.dtype).at[at].add(frames)
+        return jnp.tanh(total[at]) * scale, total.max()
+
+    return lax.scan(body, frames, scale)
+
+
+@pytest.mark.parametrize(
+    ("fun", "dims"), [(red_and_black, [(12, 14)] * 2), (frames_in_a_loop, [(6, 8), (5,)])]
+)
+def test_loops_with_known_scatters_are_kernels(host_compiler: str, fun: Any, dims: Any) -> None:
+    rng = np.random.default_rng(5)
+    args = [jnp.asarray(rng.standard_normal(n), jnp.float32) for n in dims]
+    options = fs.Options(backend="emulate", scorer="paper", fallback="error")
+    compiled = fs.jit(fun, options=options).lower(*args).compile()
+    assert len(compiled.kernels) == 1
+    for ours, theirs in zip(
+        *(jax.tree.leaves(f(*args)) for f in (compiled, jax.jit(fun))), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
