@@ -18,8 +18,9 @@ from fusionstitch.hlo.literals import NUMPY_DTYPES, elements_of, modular
 from fusionstitch.hlo.mixed_radix import Affine, affine_boxes, digits_of, extent
 from fusionstitch.hlo.rewrite import Make
 
-#: Elements of the largest one, and the most digits of a position that one is affine in.
-MOST_ELEMENTS, MOST_DIGITS = 1 << 22, 6
+#: Elements of the largest one, which takes 0.2 s, and the most digits of a position that one is
+#: affine in.
+MOST_ELEMENTS, MOST_DIGITS = 1 << 20, 6
 #: Elements at the begin that nearly always show that a literal is none.
 SHOWING = 64
 
