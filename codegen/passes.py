@@ -124,7 +124,7 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "scatters",
-        "scatters become selects, or reductions of what matches",
+        "scatters become pads, selects, or reductions of what matches",
         lambda graph, settings: expand_scatters(graph, settings.strict),
     ),
     Pass(

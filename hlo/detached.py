@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from fusionstitch.hlo import schema
 from fusionstitch.hlo.graph import Shape
 from fusionstitch.hlo.literals import to_numpy
+from fusionstitch.hlo.progressions import form_of
 
 #: Bytes of a literal from which on it is worth while.
 LEAST = 1 << 16
@@ -57,7 +58,8 @@ def _is_unread(literal: bytes) -> bool:
     """Whether the importer leaves the elements of a literal alone."""
     try:
         message = schema.Literal.FromString(literal)
-        return to_numpy(message, _shape(message.shape)) is None
+        shape = _shape(message.shape)
+        return to_numpy(message, shape) is None and form_of(message, shape) is None
     except (DecodeError, ValueError, KeyError):
         return False
 

@@ -16,6 +16,7 @@ from fusionstitch.hlo.frames import Frames
 from fusionstitch.hlo.graph import Graph, Module, Op, Shape, Source, topological
 from fusionstitch.hlo.literals import to_numpy
 from fusionstitch.hlo.marks import leave_called, mark_of
+from fusionstitch.hlo.progressions import form_of
 from fusionstitch.hlo.radix_sorts import library_sort
 from fusionstitch.hlo.semantics import has_effect
 
@@ -128,7 +129,7 @@ class _Reader:
         if op.opcode == "constant":
             value = None if op.shape.is_tuple else to_numpy(proto.literal, op.shape)
             op.opcode = "opaque-constant" if value is None else "constant"
-            op.attrs = {} if value is None else {"value": value}
+            op.attrs = {"value": value} if value is not None else self.opaque(proto, op.shape)
         elif op.opcode == "custom-call" and (
             known := routine(proto, op) or library_sort(proto, op)
         ):
@@ -141,6 +142,11 @@ class _Reader:
         else:
             finish(op)
         return op
+
+    def opaque(self, proto: Any, shape: Shape) -> dict[str, Any]:
+        """What is known of a literal that is not read."""
+        form = None if shape.is_tuple else form_of(proto.literal, shape)
+        return {} if form is None else {"form": form}
 
     def shape(self, proto: Any, name: str) -> Shape:
         if proto.tuple_shapes:

@@ -72,6 +72,17 @@ def to_numpy(literal: Any, shape: Shape) -> np.ndarray | None:
     return value
 
 
+def elements_of(literal: Any, shape: Shape, count: int) -> np.ndarray | None:
+    """The first elements of a literal of integers in row-major order, in 64 bits; None of one that
+    lies in memory in another order."""
+    order = list(literal.shape.layout.minor_to_major)
+    if order and order != list(range(shape.rank))[::-1]:
+        return None
+    dtype = NUMPY_DTYPES[shape.dtype]
+    data = getattr(literal, _field(shape))
+    return _array(data[: count * _parts(data, dtype)], dtype).astype(np.int64)
+
+
 def only_element(value: np.ndarray) -> Any | None:
     """The one that all elements of an array are, bit by bit, as a scalar; None if they differ."""
     if not value.size:

@@ -9,6 +9,7 @@ import numpy as np
 from fusionstitch.hlo.evaluate import evaluate_op
 from fusionstitch.hlo.graph import FLOATS, INTEGERS, Op
 from fusionstitch.hlo.literals import NUMPY_DTYPES
+from fusionstitch.hlo.progressions import computed
 from fusionstitch.hlo.rewrite import Make, RuleBook, is_positive_zero, splat
 from fusionstitch.hlo.rules_movement import MOVEMENT
 from fusionstitch.hlo.semantics import Kind, spec_of
@@ -196,6 +197,13 @@ def unchanged_by_loop(op: Op) -> Op | None:
     if loop.opcode != "while" or loop.operands[0].opcode != "tuple":
         return None
     return loop.operands[0].operands[index] if is_invariant(loop.called[1], index) else None
+
+
+@rule("opaque-constant")
+def progression(op: Op) -> Make | None:
+    """a literal of integers -> what computes it of positions, if that is known"""
+    form = op.attrs.get("form")
+    return None if form is None else computed(op, form)
 
 
 @rule("custom-call")

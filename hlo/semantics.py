@@ -4,7 +4,8 @@ Attributes of an `Op` by opcode (dims are tuples of int):
 
     parameter            index
     constant             value: numpy array (ml_dtypes for bf16 and float8)
-    opaque-constant      none: what it holds is not looked at (`literals.to_numpy`)
+    opaque-constant      none: what it holds is not looked at (`literals.to_numpy`); or form, if its
+                         integers follow from their positions (`progressions.py`)
     iota                 dimension
     broadcast            dimensions: operand dim -> result dim
     transpose            dimensions: result dim i reads operand dim dimensions[i]

@@ -18,6 +18,7 @@ import math
 
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.scatter_sums import (
+    WIDE,
     batch_dims,
     component,
     joins_elements,
@@ -27,7 +28,7 @@ from fusionstitch.codegen.rewrite.scatter_sums import (
 )
 from fusionstitch.codegen.text.types import C_TYPES, compute_bytes
 from fusionstitch.costmodel.work import SECTOR_BYTES
-from fusionstitch.hlo.graph import FLOATS8, Op
+from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
 
 #: Bytes of the elements of one row, at most: a few warps of a multiprocessor each have as many.
@@ -38,8 +39,6 @@ FEW_BYTES = 1 << 12
 LEAST_UPDATES = 1 << 14
 #: Updates of each of several rows below which a warp would go few rounds.
 LEAST_OF_ROW = 1 << 8
-#: Floats that are joined in a wider type: some of them have no infinity to start a maximum from.
-_WIDE = dict.fromkeys(("bf16", "f16", *FLOATS8), "f32")
 
 
 def fits_bins(op: Op) -> Verdict:
@@ -75,7 +74,7 @@ def expand_bins(op: Op, exact: bool = False) -> list[Op] | None:
     rounded (`exact`) for one whose sums are not."""
     if op.opcode != "scatter" or not fits_bins(op):
         return None
-    if exact and op.operands[0].dtype in _WIDE and op.attrs["reducer"] in ("add", "multiply"):
+    if exact and op.operands[0].dtype in WIDE and op.attrs["reducer"] in ("add", "multiply"):
         return None
     chain, x = Chain(op), op.operands[0]
     reducer, dtype = op.attrs["reducer"], _dtype(op)
@@ -135,7 +134,7 @@ def split_bins(op: Op, parts: int) -> list[Op]:
 def _dtype(op: Op) -> str:
     """The type in which elements are joined."""
     dtype = op.operands[0].dtype
-    return _WIDE.get(dtype, dtype)
+    return WIDE.get(dtype, dtype)
 
 
 def _sizes(op: Op) -> tuple[int, int, int]:

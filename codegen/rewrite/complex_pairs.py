@@ -15,6 +15,7 @@ from typing import Any
 
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.region import rebuilt, with_root
+from fusionstitch.hlo.attributes import REPLACE
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.verdict import Verdict, allow, forbid
@@ -30,7 +31,9 @@ _BOTH = frozenset(
     }
 )
 #: Ops that add up both parts.
-_REDUCING = frozenset({"reduce", "reduce-window"})
+_REDUCING = frozenset({"reduce", "reduce-window", "scatter"})
+#: What they join numbers by.
+_BY_PARTS = ("add", REPLACE)
 
 Pair = tuple[Op, Op]
 
@@ -48,7 +51,7 @@ def is_complex(op: Op) -> bool:
 def fits_pairs(op: Op) -> Verdict:
     """Whether kernels compute an op of complex numbers."""
     if op.opcode in _REDUCING:
-        adds = not op.shape.is_tuple and op.attrs["reducer"] == "add"
+        adds = not op.shape.is_tuple and op.attrs["reducer"] in _BY_PARTS
         return allow() if adds else forbid("Kernels add up complex numbers, and nothing else.")
     if op.opcode in ("parameter", "constant", *_BOTH, *_OF_PAIRS):
         return allow()

@@ -23,6 +23,8 @@ MOST = 1 << 24
 #: The same where each row has elements and index vectors of its own, of so few elements: XLA's
 #: scatter takes as long for each update, whatever it may collide with.
 MOST_OF_ROWS, FEW_ELEMENTS = 1 << 30, 64
+#: Floats that are joined in a wider type: some of them have no infinity to start a maximum from.
+WIDE = dict.fromkeys(("bf16", "f16", *FLOATS8), "f32")
 #: Index types whose values all fit into s32.
 NARROW = frozenset({"s8", "u8", "s16", "u16", "s32"})
 

@@ -25,7 +25,8 @@ from fusionstitch.codegen.index_maps.index import (
 from fusionstitch.codegen.index_maps.maps import known
 from fusionstitch.codegen.index_maps.numbers import digit_of
 from fusionstitch.codegen.rewrite.bins import expand_bins, fits_bins, has_many_updates
-from fusionstitch.codegen.rewrite.one_window import update_window
+from fusionstitch.codegen.rewrite.known_scatters import expand_known, known_scatter
+from fusionstitch.codegen.rewrite.one_window import is_one_window, update_window
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.codegen.rewrite.scatter_rows import in_rows
 from fusionstitch.codegen.rewrite.scatter_sums import NARROW, comparable, expand_scatter
@@ -55,8 +56,8 @@ def expand_scatters(graph: Graph, exact: bool = False) -> Graph:
     if these must be `exact`."""
     if not any(op.opcode == "scatter" for op in graph):
         return graph
-    bins = partial(expand_bins, exact=exact)
-    for rule in (_of_sum, _of_scatter, update_window, in_rows, bins, expand_scatter):
+    known, bins = (partial(rule, exact=exact) for rule in (expand_known, expand_bins))
+    for rule in (_of_sum, _of_scatter, update_window, known, in_rows, bins, expand_scatter):
         graph = rewrite(graph, rule)
     return graph
 
@@ -64,7 +65,7 @@ def expand_scatters(graph: Graph, exact: bool = False) -> Graph:
 def stitchable(op: Op) -> Verdict:
     """Whether a scatter may be inside a kernel, one way or the other."""
     found = one_update(op)
-    if not isinstance(found, Verdict):
+    if not isinstance(found, Verdict) or (not is_one_window(op) and known_scatter(op)):
         return allow()
     [*_, alone] = in_rows(op) or [op]
     bins, few = fits_bins(alone), comparable(alone)
