@@ -84,6 +84,13 @@ class Nest:
         return [s for s in self.stages if s.is_reduction and self.role[s] is Role.SWEEP]
 
     @property
+    def sums_pairs(self) -> bool:
+        """Whether sums over pairs are all that happens along its rows."""
+        sums = self.with_role(Role.REDUCE)
+        alone = len(sums) + len(self.with_role(Role.ROW)) == len(self.stages)
+        return bool(sums) and alone and all(s.visits_pairs for s in sums)
+
+    @property
     def in_order(self) -> bool:
         """Whether one thread must walk each row: where its elements are joined in order, and where
         they are so few that other loops sum them inline, and both sums must be the same."""

@@ -13,6 +13,7 @@ from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import closure
 from fusionstitch.codegen.lower.access import Access, Site
 from fusionstitch.codegen.lower.carried import finish_carrying, live_columns, start_carrying
+from fusionstitch.codegen.lower.paired import sum_pairs
 from fusionstitch.codegen.lower.row_registers import hold_inputs, next_row
 from fusionstitch.codegen.lower.rows import point_limit, row_limit, row_loop
 from fusionstitch.codegen.lower.sweeps import Sweeps
@@ -29,8 +30,8 @@ def lower_rows(site: Site) -> None:
     width = walk.width
     if width > 1:
         sweeps.element = variable(writer.name("v"), width)
-    rows = plan.rows // (width * walk.run.length) if plan.flat else plan.rows
-    limit = row_limit(access, width * walk.run.length if plan.flat else 1)
+    rows = plan.rows // (width if plan.flat else 1) // walk.run.length
+    limit = row_limit(access, (width if plan.flat else 1) * walk.run.length)
     points = point_limit(access)
     row = variable(writer.name("row"), rows)
     access.names |= {ROW: render(row), ELEMENT: render(sweeps.element)}
@@ -62,8 +63,10 @@ def lower_rows(site: Site) -> None:
         sweeps.name_lane(loop.lane)
         if plan.flat and width > 1:
             _flat_vectors(sweeps, row)
-        elif walk.run.length > 1:
+        elif walk.run.length > 1 and plan.flat:
             _run(sweeps, row)
+        elif walk.run.length > 1:
+            sum_pairs(sweeps, row)
         else:
             _row(sweeps, row)
     if sweeps.carried:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -95,14 +95,7 @@ class Sweeps:
     def level(self, level: int) -> None:
         """The values of each row first, then one sweep for all that runs along the row."""
         stages = self.nest.at(level)
-        known: list[tuple[Stage, Expr]] = []
-        for stage in stages:
-            if self.nest.role[stage] is Role.ROW:
-                value = self.values.computed(stage.op, self.digits.index(stage))[0]
-                self.writer.block.memo[stage.op.id, self.digits.index(stage)] = value
-                known.append((stage, value))
-        for stage, value in known:
-            self.access.store(stage, value, [self.first, self.live])
+        self.row_values(stages)
         sweep = [s for s in stages if self.nest.role[s] is not Role.ROW]
         if not sweep:
             return
@@ -118,7 +111,18 @@ class Sweeps:
         if totals and self.plan.teams.joins_warps:
             self._join_warps(totals)
         for stage, name in totals.items():
-            self._finish(stage, name)
+            self.finish(stage, name)
+
+    def row_values(self, stages: Iterable[Stage]) -> None:
+        """Those of the stages that have one value per row."""
+        known: list[tuple[Stage, Expr]] = []
+        for stage in stages:
+            if self.nest.role[stage] is Role.ROW:
+                value = self.values.computed(stage.op, self.digits.index(stage))[0]
+                self.writer.block.memo[stage.op.id, self.digits.index(stage)] = value
+                known.append((stage, value))
+        for stage, value in known:
+            self.access.store(stage, value, [self.first, self.live])
 
     def run(self, body: Callable[[Expr | None], None]) -> None:
         """A walk along the row; `body` gets the step it is at, None where steps are not
@@ -232,7 +236,7 @@ class Sweeps:
         arguments = (scratch, *map(Name, totals.values()))
         self.writer.add(Call(join, (*sizes, *map(functor_of, totals)), arguments))
 
-    def _finish(self, stage: Stage, partial: str) -> None:
+    def finish(self, stage: Stage, partial: str) -> None:
         """Joins the partial results of a row's team; every thread of the team gets the result."""
         teams, op = self.plan.teams, stage.op
         total: Expr = Name(partial)

@@ -58,6 +58,8 @@ TILED_LANES = 4
 LINE_LANES = 8
 #: Blocks that have the rows they scan in the shared memory of a multiprocessor.
 SCANNING_BLOCKS = 4
+#: Rows of pairs that a team goes through at once, and the sums of one for which registers suffice.
+FEW_ROWS, MOST_SUMS = 4, 4
 #: Threads that share a row of pairs, and threads of a multiprocessor that hide the latency of its
 #: arithmetic.
 PAIRED_TEAM, FILLING_THREADS = 16, 1024
@@ -264,6 +266,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
         least = COALESCED  # rows lie along the lanes: give a warp neighbours
     # elementwise tiles leave each thread a vector of elements
     target = block if any(n.inner for n in nests) else block * VECTOR_ELEMENTS
+    target *= max((_paired_rows(group, n) for n in nests), default=1)
     longest = max((_size(group, n.inner) for n in nests if n.with_role(Role.REDUCE)), default=0)
     if FULL_ROW < longest <= longest_row(device) and _holds_two_rows(group, nests, longest):
         return _rows_per_block(group.tiles, block, device)
@@ -340,8 +343,21 @@ def _threads_of_row(group: Group, nest: Nest, row: int, most: int) -> int:
     team = max(LEAST_ROW_BLOCK, _row_team(row, most))
     if not pairs(nest):
         return team
-    filled = group.device.sm_count * FILLING_THREADS // (group.tiles * _size(group, nest.rows))
+    filled = _filling(group, nest) * _paired_rows(group, nest)
     return min(team, max(PAIRED_TEAM, power_of_two(max(1, filled))))
+
+
+def _filling(group: Group, nest: Nest) -> int:
+    """Threads for each of the rows of pairs that fill the device."""
+    return group.device.sm_count * FILLING_THREADS // (group.tiles * _size(group, nest.rows))
+
+
+def _paired_rows(group: Group, nest: Nest) -> int:
+    """Rows of pairs that a team goes through at once (`runs.py`): several where a warp each would
+    be more than fill the device."""
+    if not nest.sums_pairs or group.device.own_blocks or len(nest.stages) > MOST_SUMS:
+        return 1
+    return min(FEW_ROWS, power_of_two(max(1, WARP // max(1, _filling(group, nest)))))
 
 
 def teams_of(group: Group, nest: Nest, points: int, block: int, device: Device) -> Teams:

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.schedule.schedule import GroupPlan, KernelPlan, NestPlan
-from fusionstitch.costmodel.devices import Device
+from fusionstitch.codegen.schedule.tuning import PAIRED_ROWS
+from fusionstitch.costmodel.devices import WARP, Device
 from fusionstitch.costmodel.estimate import barrier_us
 from fusionstitch.costmodel.occupancy import blocks_per_sm
 from fusionstitch.hlo.errors import CodegenError
@@ -143,18 +144,22 @@ def _tile_registers(plan: KernelPlan) -> int:
         for nest in group.nests:
             if nest.tile is not None:
                 need = max(need, nest.tile.registers + _spare_registers(nest, plan))
-            need = max(need, _paired_registers(nest))
+            need = max(need, _paired_registers(nest, plan.block))
     return max(LEAST_REGISTERS, -(-need // 8) * 8)
 
 
-def _paired_registers(nest: NestPlan) -> int:
+def _paired_registers(nest: NestPlan, block: int) -> int:
     """Registers of a loop over pairs: its sums, what it reads of both of a pair, and what they are
-    together, which all sums may wait for."""
+    together, which all sums may wait for; where a team has several rows at once, what it reads of
+    each."""
     sums = [stage for stage in nest.nest.stages if stage.visits_pairs]
     if not sums:
         return 0
     read = max(len(stage.loads) for stage in sums)
-    return ADDRESS_REGISTERS + len(sums) + read + read // 2
+    rows = 1
+    if nest.nest.sums_pairs and nest.teams.threads <= WARP:
+        rows = min(PAIRED_ROWS, max(1, nest.rows * nest.teams.threads // block))
+    return ADDRESS_REGISTERS + rows * len(sums) + (rows + 1) * read // 2 + read // 2
 
 
 def _spare_registers(nest: NestPlan, plan: KernelPlan) -> int:

@@ -16,8 +16,10 @@ from collections.abc import Iterator
 
 from fusionstitch.codegen.index_maps.index import Index, substituted, variable
 from fusionstitch.codegen.loops.digits import Digits
+from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
+from fusionstitch.codegen.schedule.tuning import PAIRED_ROWS
 from fusionstitch.codegen.schedule.walk import ROW, TILE, Run
 from fusionstitch.costmodel.devices import WARP
 
@@ -25,11 +27,28 @@ from fusionstitch.costmodel.devices import WARP
 LENGTHS = (2, 3, 4, 5, 6, 8)
 #: Ops of all elements of a run, at most: they are all written out.
 MOST_OPS = 400
+#: Sums of all rows of pairs that a team goes through at once, at most.
+PAIRED_SUMS = 16
 #: Instructions of a thread that find where a run lies.
 PLACING = 8
 #: Of runs far apart: loads of one, at most; its ops, which the text repeats; and how many elements
 #: a thread has, at least.
 LOADS, FAR_OPS, ROUNDS = 8, 60, 4
+
+
+def run_of_pairs(group: GroupPlan, nest: NestPlan, block: int) -> Run:
+    """The rows of pairs that a team goes through at once: all that it has, if they are few."""
+    none, teams = Run(), nest.teams
+    if not nest.nest.sums_pairs or nest.nest.in_order or group.ragged or nest.inner == 1:
+        return none
+    if teams.columns or teams.threads > WARP:
+        return none
+    at_once = block // teams.threads
+    length, rest = divmod(nest.rows, at_once)
+    sums = nest.nest.with_role(Role.REDUCE)
+    ops = sum(len(stage.inlined) + 1 for stage in sums)
+    fits = 1 < length <= PAIRED_ROWS and length * len(sums) <= PAIRED_SUMS
+    return Run(length, at_once) if fits and not rest and length * ops <= MOST_OPS else none
 
 
 def run_of(group: GroupPlan, nest: NestPlan, block: int) -> Run:

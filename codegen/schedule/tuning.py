@@ -13,6 +13,8 @@ from fusionstitch.hlo.errors import CodegenError
 
 #: Teams of several warps in a block: each has a barrier of its own, of which there are 15.
 MOST_TEAMS = 8
+#: Rows of pairs that a team goes through at once, at most.
+PAIRED_ROWS = 8
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,8 +46,8 @@ class RowInput:
 
 @dataclass(frozen=True)
 class Run:
-    """Rows, of one element each, that a thread visits together: `length` of them that are `apart`
-    from each other."""
+    """Rows that a thread visits together, of one element each or of pairs: `length` of them that
+    are `apart` from each other."""
 
     length: int = 1
     apart: int = 1
@@ -66,7 +66,8 @@ class Walk:
 
     width    elements per access; `vectors` of them are a thread's part of a row
     unrolled the walk along a row is written out vector by vector, so that registers can hold them
-    run      the rows that a thread visits together, where each is one element
+    run      the rows that a thread visits together: where each is one element, and where pairs are
+             summed up, so that what it reads along them serves all
     stride   rows from one that a thread visits to its next; 0 if it visits one, or repeats others'
     rows     rows of a loop that only sums columns that are under way at once; 0 in other loops
     loads    steps of a loop along a row that are unrolled together; 0 leaves it to the compiler

@@ -9,7 +9,7 @@ from fusionstitch.codegen.index_maps.index import Index, variable
 from fusionstitch.codegen.loops.nests import CACHE_STEPS, Role
 from fusionstitch.codegen.schedule.prefetch import late_inputs
 from fusionstitch.codegen.schedule.registers import row_registers, words_of
-from fusionstitch.codegen.schedule.runs import run_of
+from fusionstitch.codegen.schedule.runs import run_of, run_of_pairs
 from fusionstitch.codegen.schedule.schedule import (
     RESIDENT_THREADS,
     GroupPlan,
@@ -82,6 +82,8 @@ def walk_of(plan: KernelPlan, group: GroupPlan, nest: NestPlan, written: Set[int
         row_inputs=row_inputs,
         picked=here.picked(),
     )
+    if not (walk.unrolled or walk.live or walk.picked):
+        walk = replace(walk, run=run_of_pairs(group, nest, plan.block))
     if nest.inner == 1 or not here.shares:
         return walk
     candidates = _worth_registers(here, walk) if walk.unrolled else []
