@@ -10,6 +10,7 @@ composition).
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -89,6 +90,12 @@ class Nest:
         sums = self.with_role(Role.REDUCE)
         alone = len(sums) + len(self.with_role(Role.ROW)) == len(self.stages)
         return bool(sums) and alone and all(s.visits_pairs for s in sums)
+
+    @property
+    def sums_at_once(self) -> int:
+        """The sums of the sweep that has most of them."""
+        sums = Counter(self.level[stage] for stage in self.with_role(Role.REDUCE))
+        return max(sums.values(), default=0)
 
     @property
     def in_order(self) -> bool:

@@ -355,7 +355,7 @@ def _filling(group: Group, nest: Nest) -> int:
 def _paired_rows(group: Group, nest: Nest) -> int:
     """Rows of pairs that a team goes through at once (`runs.py`): several where a warp each would
     be more than fill the device."""
-    if not nest.sums_pairs or group.device.own_blocks or len(nest.stages) > MOST_SUMS:
+    if not nest.sums_pairs or group.device.own_blocks or nest.sums_at_once > MOST_SUMS:
         return 1
     return min(FEW_ROWS, power_of_two(max(1, WARP // max(1, _filling(group, nest)))))
 

@@ -159,7 +159,7 @@ def _paired_registers(nest: NestPlan, block: int) -> int:
     rows = 1
     if nest.nest.sums_pairs and nest.teams.threads <= WARP:
         rows = min(PAIRED_ROWS, max(1, nest.rows * nest.teams.threads // block))
-    return ADDRESS_REGISTERS + rows * len(sums) + (rows + 1) * read // 2 + read // 2
+    return ADDRESS_REGISTERS + rows * nest.nest.sums_at_once + (rows + 1) * read // 2 + read // 2
 
 
 def _spare_registers(nest: NestPlan, plan: KernelPlan) -> int:

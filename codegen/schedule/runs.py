@@ -16,7 +16,6 @@ from collections.abc import Iterator
 
 from fusionstitch.codegen.index_maps.index import Index, substituted, variable
 from fusionstitch.codegen.loops.digits import Digits
-from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.schedule.schedule import GroupPlan, NestPlan
 from fusionstitch.codegen.schedule.tuning import PAIRED_ROWS
@@ -27,8 +26,8 @@ from fusionstitch.costmodel.devices import WARP
 LENGTHS = (2, 3, 4, 5, 6, 8)
 #: Ops of all elements of a run, at most: they are all written out.
 MOST_OPS = 400
-#: Sums of all rows of pairs that a team goes through at once, at most.
-PAIRED_SUMS = 16
+#: Sums of all rows of pairs that a team goes through at once, and ops of all of them, at most.
+PAIRED_SUMS, PAIRED_OPS = 16, 800
 #: Instructions of a thread that find where a run lies.
 PLACING = 8
 #: Of runs far apart: loads of one, at most; its ops, which the text repeats; and how many elements
@@ -45,10 +44,9 @@ def run_of_pairs(group: GroupPlan, nest: NestPlan, block: int) -> Run:
         return none
     at_once = block // teams.threads
     length, rest = divmod(nest.rows, at_once)
-    sums = nest.nest.with_role(Role.REDUCE)
-    ops = sum(len(stage.inlined) + 1 for stage in sums)
-    fits = 1 < length <= PAIRED_ROWS and length * len(sums) <= PAIRED_SUMS
-    return Run(length, at_once) if fits and not rest and length * ops <= MOST_OPS else none
+    ops = sum(len(stage.inlined) + 1 for stage in nest.nest.stages)
+    fits = 1 < length <= PAIRED_ROWS and length * nest.nest.sums_at_once <= PAIRED_SUMS
+    return Run(length, at_once) if fits and not rest and length * ops <= PAIRED_OPS else none
 
 
 def run_of(group: GroupPlan, nest: NestPlan, block: int) -> Run:
