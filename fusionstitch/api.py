@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from fusionstitch.reports.report import Report
     from fusionstitch.tuning.outcome import TuneReport
 
+#: Looked up once: every call of a method binds it.
+_bound = types.MethodType
 #: A keyword that only jax.export passes to `Traced.lower`. It saves the user's own program, which
 #: must run on any machine.
 _EXPORTING = "_private_parameters"
@@ -134,7 +136,7 @@ class Jitted:
         def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
+        return self if instance is None else _bound(self, instance)
 
     def __reduce__(self) -> Any:
         # copying wraps the function again: what JAX compiled cannot be copied
@@ -190,7 +192,7 @@ class _First:
         jitted = self._jitted()
         assert jitted is not None, "it is being called"
         try:
-            jitted._call = jitted._fusionstitch.execution.call
+            jitted._fusionstitch.execution.held_by(jitted)
             return jitted._call(*args, **kwargs)
         except Exception as error:
             hide_own_frames(error)

@@ -1,9 +1,11 @@
-"""Products that a program computes several times: before a loop, in it, in its gradient."""
+"""Products that a program computes several times: before a loop, in it, in its gradient; of whole
+arrays, and of some rows at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
-from typing import Any
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from math import prod
+from typing import Any, TypeAlias
 
 from fusionstitch.hlo.edit import put
 from fusionstitch.hlo.graph import Graph, Module, Op
@@ -15,9 +17,17 @@ from fusionstitch.hlo.tuples import resolved
 HIGH, HIGHEST = 1, 2
 
 
+#: A value by its number, and by dim of another one which whole dim of it that is.
+_Source: TypeAlias = tuple[int, Sequence[int | None]]
+
+
 def products(module: Module) -> Mapping[Op, Hashable]:
-    """What each dot of a module is a product of: equal for dots that are equal, whichever operand
-    comes first and however operands are transposed, and in loops and branches as around them."""
+    """What each dot of a module is a product of: equal for dots that may have elements in common.
+
+    Those are sums of the same products: of the same dims of the same two arrays, whichever comes
+    first, however they are transposed, reshaped or widened before, and whichever rows are taken.
+    Values in loops and branches are known as they are around them.
+    """
     numbering = _Numbering()
     numbering.graph(module.entry, {})
     return numbering.products
@@ -40,6 +50,8 @@ class _Numbering:
         self.numbers: dict[Hashable, int] = {}
         self.values: dict[Op, int] = {}
         self.products: dict[Op, Hashable] = {}
+        #: what values are elements of, where that is another one
+        self.sources: dict[int, _Source] = {}
         #: by loop its invariant elements, with the numbers of their values
         self.results_of: dict[Op, dict[int | None, int]] = {}
 
@@ -72,13 +84,21 @@ class _Numbering:
             return self.number(op)
         operands = [self.values[o] for o in op.operands]
         if op.opcode == "dot":
-            self.products[op] = key = self.product(op)
-            return self.number(("dot", op.shape, key, operands[0]))
+            self.products[op] = self.product(op)
         if op.opcode == "constant":
             return self.number((op.shape, content(op.attrs["value"])))
         bodies = () if op.attrs.get("reducer") else op.called
         attrs = frozenset(op.attrs.items())
-        return self.number((op.opcode, op.shape, attrs, bodies, *operands))
+        found = self.number((op.opcode, op.shape, attrs, bodies, *operands))
+        if found not in self.sources and (dims := _moved(op)) is not None:
+            value, of = self.source(op.operands[0])
+            self.sources[found] = value, tuple(None if d is None else of[d] for d in dims)
+        return found
+
+    def source(self, op: Op) -> _Source:
+        """What the elements of an op are elements of."""
+        value = self.values[op]
+        return self.sources.get(value, (value, tuple(range(op.shape.rank))))
 
     def loop_results(self, loop: Op) -> dict[int | None, int]:
         [init], root = loop.operands, loop.called[1].root
@@ -106,29 +126,41 @@ class _Numbering:
     def product(self, dot: Op) -> Hashable:
         sides = []
         for side, name in enumerate(("lhs", "rhs")):
-            base, order = _untransposed(dot.operands[side])
-            dims = [
-                [order[d] for d in dot.attrs[f"{name}_{kind}"]] for kind in ("batch", "contract")
-            ]
-            sides.append((self.values[base], *dims))
-        ways = (_paired(*sides), _paired(*reversed(sides)))
-        return min(ways), dot.dtype
+            value, dims = self.source(dot.operands[side])
+            summed = [dims[d] for d in dot.attrs[f"{name}_contract"]]
+            if None in summed:
+                value, summed = self.values[dot.operands[side]], dot.attrs[f"{name}_contract"]
+            sides.append((value, summed))
+        return min(_paired(*sides), _paired(*reversed(sides))), dot.dtype
 
 
 def _paired(one: Any, other: Any) -> tuple[Any, ...]:
-    """Both operands, and which of their dims go together."""
-    pairs = [tuple(sorted(zip(a, b, strict=True))) for a, b in zip(one[1:], other[1:], strict=True)]
-    return one[0], other[0], *pairs
+    """Both arrays, and which of their dims are summed together."""
+    return one[0], other[0], tuple(sorted(zip(one[1], other[1], strict=True)))
 
 
-def _untransposed(op: Op) -> tuple[Op, list[int]]:
-    """What an operand is before it was transposed, and which dim of that each of its own is."""
-    order = list(range(op.shape.rank))
-    op = _seen_through(op)
-    while op.opcode == "transpose":
-        order = [op.attrs["dimensions"][d] for d in order]
-        op = _seen_through(op.operands[0])
-    return op, order
+def _moved(op: Op) -> Sequence[int | None] | None:
+    """Of an op whose elements are elements of its first operand: which whole dim of that each of
+    its own dims is. None for other ops."""
+    dims, given = op.shape.dims, op.operands[0].shape if op.operands else op.shape
+    if op.opcode == "transpose":
+        return list(op.attrs["dimensions"])
+    if op.opcode == "broadcast":
+        kept = {d: n for n, d in enumerate(op.attrs["dimensions"])}
+        return [kept.get(d) for d in range(op.shape.rank)]
+    if op.opcode in ("slice", "dynamic-slice"):
+        return [d if dims[d] == given.dims[d] else None for d in range(op.shape.rank)]
+    if op.opcode == "reshape":
+        before = {(prod(given.dims[:d]), n): d for d, n in enumerate(given.dims)}
+        return [before.get((prod(dims[:d]), n)) for d, n in enumerate(dims)]
+    if op.opcode == "convert" and _is_widened(op):
+        return range(op.shape.rank)
+    return None
+
+
+def _is_widened(op: Op) -> bool:
+    """Whether a convert keeps every value."""
+    return (op.operands[0].dtype, op.dtype) in (("bf16", "f32"), ("f16", "f32"))
 
 
 def _seen_through(op: Op) -> Op:

@@ -9,7 +9,16 @@ from typing import Any
 
 from fusionstitch import env
 from fusionstitch.errors import OptionError, StitchError, reason
-from fusionstitch.execution.path import ExecutionPath, Find, Jit, Lower, name_of, warn, warn_once
+from fusionstitch.execution.path import (
+    ExecutionPath,
+    Find,
+    Holder,
+    Jit,
+    Lower,
+    name_of,
+    warn,
+    warn_once,
+)
 from fusionstitch.options import Options
 from fusionstitch.runtime.apart import alone, apart
 from fusionstitch.runtime.outcome import Failed
@@ -73,6 +82,9 @@ class Plain:
 
     def __init__(self, plain: Any):
         self.own = self.jitted = self.call = plain
+
+    def held_by(self, holder: Holder) -> None:
+        holder._call = self.call
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         return self.call.trace(*args, **kwargs)

@@ -13,7 +13,7 @@ from fusionstitch import env
 from fusionstitch.compiler import progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.execution import deferred, recall
-from fusionstitch.execution.path import Find, Jit, Lower, Once, left, name_of, warn
+from fusionstitch.execution.path import Find, Holder, Jit, Lower, Once, left, name_of, warn
 from fusionstitch.execution.recovery import Recovery, jax_runtime_error
 from fusionstitch.execution.tracebacks import hide_own_frames
 from fusionstitch.execution.variants import variant
@@ -122,6 +122,9 @@ class Cuda:
             return results
 
         return call
+
+    def held_by(self, holder: Holder) -> None:
+        holder._call = self.call
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         return self.jitted.trace(*args, **kwargs)

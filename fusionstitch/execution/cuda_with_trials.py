@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from fusionstitch.errors import reason
 from fusionstitch.execution import deferred, recall
 from fusionstitch.execution.cuda import Cuda, Prepared
 from fusionstitch.execution.marked_name import marked_name
-from fusionstitch.execution.path import Find, Jit, Lower, name_of
+from fusionstitch.execution.path import Find, Holder, Jit, Lower, name_of
 from fusionstitch.execution.programs import Contest, Program, lost, with_trial
 from fusionstitch.execution.recovery import jax_runtime_error
 from fusionstitch.execution.served import Left, Served
@@ -39,12 +40,13 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, eq=False)
 class _Variants:
     """The jits of one function, for as long as it lives. One that is `free` lets every trace
-    pass."""
+    pass. If they are `guarded`, calls of XLA's never bypass us."""
 
     function: FunctionRef
     make: Jit
     keywords: Mapping[str, Any]
     token: str
+    guarded: bool
 
     def jit(self, kind: str, free: bool = False) -> Any:
         """The jit for XLA, for an attempt, or for the pass alone."""
@@ -52,7 +54,8 @@ class _Variants:
         assert fun is not None, "a Jitted holds its function"
         mark = self.token + ("" if kind == DIRECT else kind)
         name = name_of(fun) if kind == XLA else marked_name(name_of(fun), mark)
-        return self.make(variant(fun, name, self.keywords, free), **self.keywords)
+        given = variant(fun, name, self.keywords, free, self.guarded and not free)
+        return self.make(given, **self.keywords)
 
     @property
     def donates(self) -> bool:
@@ -73,18 +76,35 @@ class CudaWithTrials(Cuda):
         options: Options,
         prepared: Prepared,
     ):
-        self.variants = _Variants(lambda: fun, jit, keywords, prepared.token)
+        guarded = options.fallback == "error"  # an error is for the first call of a program
+        self.variants = _Variants(lambda: fun, jit, keywords, prepared.token, guarded)
         own = self.variants.jit(XLA, free=True)
         super().__init__(fun, own, jit, keywords, options, prepared)
         self.own, self.options = own, options
 
         def serving(function: FunctionRef) -> Served:
-            jits = _Variants(function, jit, keywords, prepared.token)
-            return Served(jits.jit, Statics(fun, keywords))
+            jits = _Variants(function, jit, keywords, prepared.token, guarded)
+            return Served(jits.jit, Statics(fun, keywords), goes_direct=not guarded)
 
         given = frozen(keywords)
         key = None if given is None else (Served, prepared.token, given)
         self.served: Served | Left = shared(fun, key, serving)
+        self._holder: Callable[[], Holder | None] = lambda: None
+
+    def held_by(self, holder: Holder) -> None:
+        super().held_by(holder)
+        self._holder = weakref.ref(holder)
+        self.served.attach(self)
+
+    def directly(self, jit: Any) -> None:
+        """As `served.Wrapper` says."""
+        if (holder := self._holder()) is not None:
+            holder._call = jit
+
+    def indirectly(self) -> None:
+        """As `served.Wrapper` says."""
+        if (holder := self._holder()) is not None:
+            holder._call = self.call
 
     @property
     def call(self) -> Callable[..., Any]:

@@ -11,7 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from weakref import WeakValueDictionary
+from typing import Protocol
+from weakref import WeakSet, WeakValueDictionary
 
 from fusionstitch.errors import StitchError
 from fusionstitch.execution.path import warn
@@ -27,6 +28,14 @@ class MarkedFunction:
     token: str
 
 
+class Listener(Protocol):
+    """What may have functions called without `deliver`."""
+
+    def deliver(self) -> None:
+        """The next calls have to."""
+
+
+_listeners: WeakSet[Listener] = WeakSet()
 #: Deferred warnings: the arguments of `warn`.
 reasons: deque[tuple[str, ...]] = deque()
 #: The newest error of each function and thread.
@@ -49,11 +58,31 @@ def marked(name: str, token: str) -> MarkedFunction:
 def defer_warning(*reason: str) -> None:
     """Makes the next call of any function issue a warning."""
     reasons.append(reason)
+    _tell()
 
 
 def defer_error(name: str, token: str, error: StitchError) -> None:
     """Makes the function that is being compiled raise an error."""
     errors[MarkedFunction(spelt(name), token), caller()] = error
+    _tell()
+
+
+def listen(listener: Listener) -> None:
+    """Tells a listener of everything that is deferred, for as long as it lives."""
+    with _lock:
+        _listeners.add(listener)
+
+
+def _tell() -> None:
+    with _lock:
+        listeners = list(_listeners)
+    for listener in listeners:
+        listener.deliver()
+
+
+def is_quiet() -> bool:
+    """Whether nothing is deferred."""
+    return not reasons and not errors
 
 
 def deliver(marked_function: MarkedFunction, warn_user: Callable[..., None] = warn) -> None:

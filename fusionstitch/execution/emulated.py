@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fusionstitch.compiler import progress
 from fusionstitch.errors import StitchError, reason
 from fusionstitch.execution.around import Around, calls_back
-from fusionstitch.execution.path import Find, Jit, Lower, Once, left, name_of, warn
+from fusionstitch.execution.path import Find, Holder, Jit, Lower, Once, left, name_of, warn
 from fusionstitch.execution.recovery import Recovery
 from fusionstitch.execution.tracebacks import without_own_frames
 from fusionstitch.options import Options
@@ -100,6 +100,9 @@ class Emulated:
             raise
         self.settle()
         return results
+
+    def held_by(self, holder: Holder) -> None:
+        holder._call = self.call
 
     def settle(self) -> None:
         """Warns about what was left to XLA. This happens after the program has run or was compiled:

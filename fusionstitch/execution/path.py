@@ -22,6 +22,12 @@ Lower: TypeAlias = Callable[..., Any]
 Jit: TypeAlias = Callable[..., Any]
 
 
+class Holder(Protocol):
+    """What users call: its calls go to `_call`."""
+
+    _call: Callable[..., Any]
+
+
 class ExecutionPath(Protocol):
     """What `fs.jit` delegates to.
 
@@ -34,6 +40,9 @@ class ExecutionPath(Protocol):
     @property
     def call(self) -> Callable[..., Any]:
         """Runs the function as jax.jit would."""
+
+    def held_by(self, holder: Holder) -> None:
+        """Sets what the holder calls, now and whenever a shorter way is found."""
 
     def trace(self, args: Any, kwargs: Any, platforms: Any) -> Any:
         """The jax.stages.Traced of what is to be lowered."""

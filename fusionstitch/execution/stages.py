@@ -100,22 +100,25 @@ class Compiled(_Program):
         (<Plan of ...: ... ops, 1 pattern, ...>,)
     """
 
+    __slots__ = ("_run",)
+
     def __init__(self, stage: Any, call: Call, stitched: Callable[[], Stitched | None]):
+        import jax
+
         super().__init__(stage)
         self._call = call
         self._find = stitched
         self._found: Stitched | None = None
+        # errors of JAX's own stage have no frames of ours
+        self._run = stage if isinstance(stage, jax.stages.Compiled) else _hidden(stage)
 
     def __repr__(self) -> str:
         found = self._found  # a repr does not look anything up or plan again
         return super().__repr__() if found is None else brief(f"fusionstitch Compiled: {found!r}")
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return self._stage(*args, **kwargs)
-        except Exception as error:
-            hide_own_frames(error)
-            raise
+    if TYPE_CHECKING:
+
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
 
     @property
     def stitched(self) -> Stitched | None:
@@ -170,3 +173,20 @@ class Compiled(_Program):
         from fusionstitch.reports.report import report_call
 
         return report_call(self._call)
+
+
+# The slot's descriptor: a call reaches what the slot holds without a Python frame in between.
+setattr(Compiled, "__call__", Compiled.__dict__["_run"])  # noqa: B010
+
+
+def _hidden(stage: Callable[..., Any]) -> Callable[..., Any]:
+    """The calls of a stage of ours, whose errors show no frame of this package."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return stage(*args, **kwargs)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
+
+    return call

@@ -6,7 +6,8 @@ traces, and the user's Python runs as often as under jax.jit.
 
 If a call makes JAX trace a variant again, the variant raises `NewProgram` before it runs any of the
 user's code. The caller then decides what is to run. On a thread that is `tracing`, the trace
-proceeds.
+proceeds. So it does, from then on, in a variant that was ever called directly, where nobody catches
+what it raises; it tells `Served` instead.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from fusionstitch.arguments import STATIC
 from fusionstitch.execution.original import plain_jit
 from fusionstitch.execution.path import name_of
 from fusionstitch.execution.recovery import Recovery
+from fusionstitch.execution.tracebacks import hide_own_frames
 
 T = TypeVar("T")
 #: Returns a function while it is alive.
@@ -53,6 +55,13 @@ def tracing() -> Iterator[None]:
         _thread.depth -= 1
 
 
+class Deciding(Protocol):
+    """Who decides what serves a program."""
+
+    def undecided(self, args: Any, kwargs: Any) -> None:
+        """The program of these arguments, which are tracers, runs before a decision."""
+
+
 class Variant:
     """The user's function under another name; JAX's messages show the function itself.
 
@@ -70,6 +79,9 @@ class Variant:
         self._function, self._free, self._inner = function, free, inner
         #: to be notified when it is traced again
         self.recoveries: WeakSet[Recovery] = WeakSet()
+        self._deciding: WeakSet[Deciding] = WeakSet()
+        #: whether jits of it have been called without anybody who catches `NewProgram`
+        self.is_direct = False
         self.__module__ = getattr(self.__wrapped__, "__module__", __name__)
         self.__doc__ = self.__wrapped__.__doc__
         self.__name__ = name
@@ -83,10 +95,24 @@ class Variant:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if not self._free and not _thread.depth and under_a_trace((args, kwargs)):
-            raise NewProgram
+            if not self.is_direct:
+                raise NewProgram
+            with _sharing:
+                deciding = list(self._deciding)
+            for one in deciding:
+                one.undecided(args, kwargs)
         for recovery in self.recoveries:
             recovery.tracing()
-        return self._inner(self.__wrapped__)(*args, **kwargs)
+        try:
+            return self._inner(self.__wrapped__)(*args, **kwargs)
+        except Exception as error:  # nobody else hides this frame where it is called directly
+            hide_own_frames(error)
+            raise
+
+    def tell(self, deciding: Deciding) -> None:
+        """Tells of programs that run before a decision, which they do once it `is_direct`."""
+        with _sharing:
+            self._deciding.add(deciding)
 
     def __repr__(self) -> str:
         return repr(self.__wrapped__)
@@ -141,18 +167,19 @@ def variant(
     name: str,
     keywords: Mapping[str, Any] | None = None,
     free: bool = True,
+    guarded: bool = False,
 ) -> Variant:
     """`fun` under a name, shared by jits of it with equal keywords.
 
     With the `keywords` of its jit it shares traces with the function's other variants. If `free`,
-    it lets every trace pass.
+    it lets every trace pass. One that is `guarded` is never called directly.
     """
     if keywords is None:
         key: Hashable = Variant, f"{name}", free
         return shared(fun, key, lambda function: Variant(function, name, free, _itself))
     inner = functools.partial(_inlined, {key: keywords.get(key) for key in STATIC})
     given = frozen(keywords)
-    key = None if given is None else (Variant, f"{name}", free, given)
+    key = None if given is None else (Variant, f"{name}", free, guarded, given)
     return shared(fun, key, lambda function: Variant(function, name, free, inner))
 
 
