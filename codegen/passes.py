@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fusionstitch.codegen.dots.chains import find_streams, without_factors
 from fusionstitch.codegen.dots.whole_tiles import fill_tiles
 from fusionstitch.codegen.invariants import check_region
+from fusionstitch.codegen.rewrite.banded_products import with_banded_products
 from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.codegen.rewrite.complex_pairs import split_complex
 from fusionstitch.codegen.rewrite.expansions import expand
@@ -83,6 +84,12 @@ PASSES: tuple[Pass, ...] = (
         "scans",
         "prefix scans, however they are written, start each few elements from what is before them",
         lambda graph, _: scan_in_pieces(graph),
+        rounds=True,
+    ),
+    Pass(
+        "bands",
+        "products with known matrices of which few elements are not 0 are sums of a few terms",
+        lambda graph, _: with_banded_products(graph),
         rounds=True,
     ),
     Pass("expand", "ops that are known in terms of others become those", _expand),

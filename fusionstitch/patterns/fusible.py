@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fusionstitch.codegen.rewrite.banded_products import is_banded
 from fusionstitch.codegen.rewrite.bitcasts import regroups
 from fusionstitch.codegen.rewrite.complex_pairs import COMPLEX, fits_pairs, is_complex
 from fusionstitch.codegen.rewrite.convolutions import narrow
@@ -74,7 +75,9 @@ def is_large_gemm(op: Op, device: Device) -> bool:
     leaves most of a library's tile empty. A batched dot that is bound by memory, however large, is
     better done where it need not go through memory.
     """
-    if op.opcode != "dot" or gemm_flops(op) < device.large_gemm_flops or is_of_few_terms(op):
+    if op.opcode != "dot" or gemm_flops(op) < device.large_gemm_flops:
+        return False
+    if is_of_few_terms(op) or is_banded(op):
         return False
     if not op.attrs["lhs_batch"]:
         return op.attrs.get("precision") != "highest" or not _has_few_rows(op)
