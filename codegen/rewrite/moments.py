@@ -94,16 +94,20 @@ def _unspread(value: Op) -> Op:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The partial sums of `values`, one `axis` of which became (parts, elements of a part)."""
+    """The partial sums of `values`, of which `merged` neighbouring dims from `axis` on became
+    (parts, elements of a part)."""
 
     sums: Op
     values: Op
     axis: int
+    merged: int
 
     @property
     def whole(self) -> Op:
         """The sum that was split, as an op of no graph."""
-        dims = {d if d <= self.axis else d - 1 for d in self.sums.attrs["dimensions"]}
+        beyond = self.merged - 2  # by which later dims of the values have other numbers
+        dims = {*range(self.axis, self.axis + self.merged)}
+        dims |= {d if d < self.axis else d + beyond for d in self.sums.attrs["dimensions"]}
         left = tuple(x for d, x in enumerate(self.values.dims) if d not in dims)
         attrs = {**self.sums.attrs, "dimensions": tuple(sorted(dims))}
         operands = (self.values, self.sums.operands[1])
@@ -165,7 +169,8 @@ def _split_squares(graph: Graph) -> Iterator[tuple[Op, tuple[_Parts, _Parts, Op]
         if varies(mean, two.whole):
             continue
         for one in split:
-            alike = one.axis == two.axis and one.sums.attrs == two.sums.attrs
+            alike = (one.axis, one.merged) == (two.axis, two.merged)
+            alike = alike and one.sums.attrs == two.sums.attrs
             alike = alike and alike_but_for_parts(one.sums, two.sums)
             if one.values is x and alike and one.sums.dims == two.sums.dims:
                 if _waits_for(mean, one.sums):
@@ -174,18 +179,29 @@ def _split_squares(graph: Graph) -> Iterator[tuple[Op, tuple[_Parts, _Parts, Op]
 
 
 def _parts(op: Op) -> _Parts | None:
-    """What `codegen/schedule/split.py` makes of a sum where the parts are even."""
-    if not _is_sum(op) or op.operands[0].opcode != "reshape" or op.dtype not in _WIDE:
+    """What `codegen/schedule/split.py` makes of a sum where the parts are even: of several dims it
+    makes one first."""
+    if not _is_sum(op) or op.dtype not in _WIDE:
         return None
-    reshaped = op.operands[0]
-    (values,) = reshaped.operands
-    if values.dtype != op.dtype or reshaped.shape.rank != values.shape.rank + 1:
+    found, [values, _] = None, op.operands
+    while values.opcode == "reshape":
+        [values] = values.operands
+        found = _parted(op, values) or found
+    return found
+
+
+def _parted(op: Op, values: Op) -> _Parts | None:
+    """The parts that a sum adds up, if they are of neighbouring dims of `values`."""
+    reshaped, summed = op.operands[0], op.attrs["dimensions"]
+    dims, merged = reshaped.dims, values.shape.rank + 2 - reshaped.shape.rank
+    if values.dtype != op.dtype or merged < 1:
         return None
-    dims, summed = reshaped.dims, op.attrs["dimensions"]
-    for axis in range(values.shape.rank):
-        parted = (*dims[:axis], dims[axis] * dims[axis + 1], *dims[axis + 2 :])
-        if parted == values.dims and axis not in summed and axis + 1 in summed:
-            return _Parts(op, values, axis)
+    for axis in range(reshaped.shape.rank - 1):
+        whole = values.dims[axis : axis + merged]
+        around = (*dims[:axis], *whole, *dims[axis + 2 :]) == values.dims
+        parted = dims[axis] * dims[axis + 1] == math.prod(whole)
+        if around and parted and axis not in summed and axis + 1 in summed:
+            return _Parts(op, values, axis, merged)
     return None
 
 

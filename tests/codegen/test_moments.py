@@ -46,6 +46,10 @@ def variance_of_channels(x):
     return ((x - x.mean((0, 1, 3), keepdims=True)) ** 2).mean((0, 1, 3))
 
 
+def variance_of_images(x):
+    return jnp.var(x, (0, 1, 2)) + x.mean((0, 1, 2))
+
+
 def variance_of_all(x):
     return ((x - x.mean()) ** 2).mean()
 
@@ -59,6 +63,7 @@ WAITING: dict[str, tuple[Callable, tuple[int, ...]]] = {
     "columns": (variance, (ROWS, COLUMNS)),
     "odd columns": (variance, (4096, 37)),
     "channels": (variance_of_channels, (16, 32, 8, 64)),
+    "images": (variance_of_images, (8, 32, 16, 48)),
     "all": (variance_of_all, (512, 256)),
     "about something else": (about_half_the_mean, (ROWS, COLUMNS)),
 }
@@ -115,6 +120,15 @@ def test_variances_of_awkward_columns(host_compiler: str, name: str) -> None:
     x = DATA[name](draw(ROWS, COLUMNS))
     graph = whole_of(variance, x)
     case = Case(graph, [x], limit=2e-7)
+    assert "_of_slice" in case.kernel().source
+    build([case]).check(case)
+
+
+@pytest.mark.parametrize("dims", [(8, 32, 32, 48), (32, 25, 21, 40)])
+def test_variances_of_images_take_one_pass(host_compiler: str, dims: tuple[int, ...]) -> None:
+    """Their dims become one before it is split."""
+    x = draw(*dims) + 3000
+    case = Case(whole_of(variance_of_images, x), [x], limit=2e-7)
     assert "_of_slice" in case.kernel().source
     build([case]).check(case)
 
