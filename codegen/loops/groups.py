@@ -258,7 +258,7 @@ class Group:
         """The axis along which neighbouring elements of what the stage reads lie in memory."""
         if stage.op.opcode == "reduce" and not stage.in_columns:
             return None
-        leaves = self.axes.leaves(stage)
+        leaves = [leaf for leaf in self.axes.leaves(stage) if self.axes.extent(leaf) > 1]
         return leaves[-1] if leaves else None
 
     @functools.cached_property

@@ -154,8 +154,11 @@ def new_nest(group: Group, stage: Stage, tiled: bool) -> Nest:
         summed = tuple(group.axes.inner_leaves(stage))
         return Nest(summed, own) if _carries(group, stage) else Nest(own, summed)
     # take the shape of a reduction that can join later; tiles with a halo are gone through in runs
-    for other in () if group.in_tiles else group.stages:
+    number = group.stages.index(stage)
+    for n, other in enumerate(() if group.in_tiles else group.stages):
         if other.is_reduction and other.op.opcode == "reduce":
+            if n < number and other.in_columns:
+                continue  # its rows would keep neighbours apart
             rows = tuple(group.in_block(other))
             inner = tuple(group.axes.inner_leaves(other))
             if sorted(rows + inner) == sorted(own) and inner:

@@ -286,7 +286,7 @@ def points_of(group: Group, nests: Sequence[Nest], block: int, device: Device, a
         )
         busy = group.tiles // (points * 2) >= busy_tiles
         fits = 2 * points * shared_bytes(group) <= limit
-        if filled or not (busy or points < least) or not (fits or points < least):
+        if points >= least and (filled or not busy or not fits):
             break
         points *= 2
     if group.is_flat:
