@@ -6,7 +6,7 @@ nothing else computes these ops, its loop remains.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fusionstitch.hlo.graph import Graph
@@ -14,9 +14,10 @@ from fusionstitch.hlo.graph import Graph
 
 @dataclass(frozen=True)
 class Unrolled:
-    """A loop: the ids of the instructions that stand for it now, and XLA's microseconds."""
+    """A loop: the ids of the instructions that stand for it now, each with that of the body's
+    computation and the instruction in it that it is a copy of; and XLA's microseconds."""
 
-    origins: frozenset[int]
+    copies: Mapping[int, tuple[int | None, int]]
     us: float
 
 
@@ -42,7 +43,7 @@ def unrolled(graph: Graph, bits: int) -> dict[int, float]:
     for loop in noted(graph):
         own = 0
         for op in reversed(graph.ops):
-            if op.origin in loop.origins or (op.origin is None and _is_for(graph, op.id, own)):
+            if op.origin in loop.copies or (op.origin is None and _is_for(graph, op.id, own)):
                 own |= 1 << op.id
         if own & bits:
             found[own & bits] = loop.us

@@ -30,10 +30,11 @@ class Unrolling:
     numbers: Mapping[int, np.ndarray]
 
 
-def unroll(module: Module, found: Sequence[Unrolling]) -> dict[Unrolling, frozenset[int]]:
-    """Edits the module's proto, which is to be read again where this is not empty: the ids of the
-    instructions that stand for each loop. A sharded loop stays."""
-    made: dict[Unrolling, frozenset[int]] = {}
+def unroll(module: Module, found: Sequence[Unrolling]) -> dict[Unrolling, dict[int, int]]:
+    """Edits the module's proto, which is to be read again where this is not empty: for each loop,
+    the ids of the instructions that stand for it, and those of its body's that they are copies of.
+    A sharded loop stays."""
+    made: dict[Unrolling, dict[int, int]] = {}
 
     def edit(loop: LoopEditor, one: Unrolling) -> None:
         made[one] = _Unrolled(loop, one).run()
@@ -49,18 +50,18 @@ class _Unrolled:
     def __init__(self, loop: LoopEditor, found: Unrolling):
         self.loop, self.found = loop, found
         self.inner, self.outer = loop.inner, loop.outer
-        self.added = set[int]()
+        self.copies: dict[int, int] = {}
         #: the instructions for ops that are the same in each iteration, by the ops' ids
         self.once: dict[int, int] = {}
 
-    def run(self) -> frozenset[int]:
+    def run(self) -> dict[int, int]:
         elements = [self.loop.begin(index).id for index in range(self.loop.carried)]
         for number in range(self.found.trips):
             elements = self.iteration(number, elements)
         for index, values in self.found.numbers.items():  # one step after the last iteration
             elements[index] = self.constant(index, 2 * int(values[-1]) - int(values[-2]))
         self.take_place(elements)
-        return frozenset(self.added)
+        return self.copies
 
     def iteration(self, number: int, elements: Sequence[int]) -> list[int]:
         """Adds one iteration. What the loop carries before it, and after it."""
@@ -81,7 +82,7 @@ class _Unrolled:
 
     def bring(self, source: Any, operands: Sequence[int]) -> int:
         ident: int = self.outer.bring(source, operands).id
-        self.added.add(ident)
+        self.copies[ident] = source.id
         return ident
 
     def constant(self, index: int, value: int) -> int:

@@ -251,8 +251,10 @@ class _Run:
             one: xla_loop_us(one.loop, (one.trips, (), True), self.device, self.truth)
             for one in found
         }
-        for one, made in unroll(module, found).items():
-            self.loops.setdefault(one.graph.proto_id, []).append(Unrolled(made, times[one]))
+        for one, copies in unroll(module, found).items():
+            body = one.loop.called[1].proto_id
+            made = Unrolled({new: (body, old) for new, old in copies.items()}, times[one])
+            self.loops.setdefault(one.graph.proto_id, []).append(made)
         return from_message(module.proto) if self.loops else module
 
     def join_sums(self, module: Module) -> Module:

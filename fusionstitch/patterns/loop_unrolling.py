@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from fusionstitch.hlo.graph import Graph, Module, Op
-from fusionstitch.hlo.semantics import Kind, kind_of
+from fusionstitch.hlo.semantics import Kind, has_effect, kind_of
 from fusionstitch.hlo.trips import carried
 from fusionstitch.hlo.tuples import resolved
 from fusionstitch.hlo.unrolling import Unrolling
@@ -104,6 +104,19 @@ class _Loop:
         """Whether each element of the results needs one of each array that the loop changes."""
         return all(map(self._is_plain, self.needed))
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether it reads, iteration by iteration, what another loop stacked, as that of a
+        gradient does: the two are made for each other."""
+        given = map(resolved, self.loop.op.operands[0].operands)
+        return any(
+            op.opcode == "get-tuple-element"
+            and op.operands[0].opcode == "while"
+            and op.dims[:1] == (self.loop.trips,)
+            and self.loop.is_handed_on(inside)
+            for op, inside in zip(given, self.loop.results, strict=True)
+        )
+
     def _is_plain(self, op: Op) -> bool:
         kind = kind_of(op.opcode)
         if kind not in PLAIN or op.called or op.control:
@@ -127,8 +140,8 @@ def short_loops(module: Module) -> list[Unrolling]:
 
 def _short(loop: OpenLoop) -> Unrolling | None:
     one = _Loop(loop)
-    waits = loop.op.control or _is_awaited(loop.graph, loop.op)
-    if waits or not (one.is_plain and one.is_short):
+    ordered = has_effect(loop.op) or loop.op.control or _is_awaited(loop.graph, loop.op)
+    if ordered or one.goes_back or not (one.is_plain and one.is_short):
         return None
     return Unrolling(
         loop.graph,

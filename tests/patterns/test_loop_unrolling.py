@@ -155,6 +155,21 @@ def many(x: Any) -> Any:
     return x
 
 
+def told(x: Any) -> Any:
+    """A loop whose numbers the host is told."""
+
+    def step(n: Any, x: Any) -> Any:
+        jax.debug.callback(lambda n: None, n)
+        return x * 0.5
+
+    return lax.fori_loop(0, 3, step, x)
+
+
+def gradient(x: Any) -> Any:
+    """The second of two loops, of which the first stays since it stacks outputs."""
+    return jax.grad(lambda x: jnp.sum(newton(x)))(x)
+
+
 KEPT: dict[str, Callable[[Any], Any]] = {
     "products": dots,
     "sums": last(lambda x: x / jnp.sum(x)),
@@ -175,6 +190,8 @@ KEPT: dict[str, Callable[[Any], Any]] = {
         lambda x: jnp.max(x) > 0.1, lambda x: x * 0.5, x
     ),
     "complex": lambda x: last(lambda z: z * z + x[0])(x + 1j * x).real,
+    "effects": told,
+    "what a loop stacked": gradient,
     "branches": last(lambda x: lax.cond(x[0] > 1, jnp.sin, jnp.cos, x)),
 }
 
