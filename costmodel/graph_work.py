@@ -39,6 +39,8 @@ class GraphWork:
         self.device = device
         #: microseconds that XLA takes for each loop, by the bitset of its ops
         self.loops: dict[int, float] = {}
+        #: the same for loops that were unrolled before planning
+        self.unrolled: dict[int, float] = {}
         #: by what the times of XLA's kernels are off, where the program was measured
         self.scale: Scale | None = None
         limit = int(device.l2_bytes * device.warm_share)

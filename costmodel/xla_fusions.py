@@ -165,7 +165,8 @@ class _Kernel:
 
 def xla_fusions(works: GraphWork, bits: int) -> XlaPlan:
     """XLA's kernels for the ops `bits` of `works.graph` (no structure, source or partition ops but
-    those of whole loops, each of which counts as one kernel).
+    those of whole loops, each of which counts as one kernel). So does a loop that was unrolled
+    before planning, if all of its ops are among them: XLA runs the loop itself.
 
     A value read by an op outside `bits`, or the graph's result, is written to memory.
     """
@@ -179,6 +180,11 @@ def xla_fusions(works: GraphWork, bits: int) -> XlaPlan:
         return XlaKernel(kernel.hero, kernel.bits, kernel.written, us)
 
     loops = [XlaKernel(Hero.WHILE, own, own, us) for own, us in works.loops.items() if own & bits]
+    loops += [
+        XlaKernel(Hero.WHILE, own, works.outputs(own), us)
+        for own, us in works.unrolled.items()
+        if not own & ~bits
+    ]
     plain = functools.reduce(lambda rest, loop: rest & ~loop.bits, loops, bits)
     kernels = _Fuser(works, plain).run()
     return XlaPlan(works, bits, (*loops, *map(priced, kernels)))

@@ -69,6 +69,10 @@ def saved_by_kernel(plan: XlaPlan, bits: int) -> dict[int, float]:
         if not rest:
             saved[number] = kernel.us
             continue
+        if kernel.bits in plan.works.unrolled:
+            # XLA might fuse what is left of a loop, but no pattern is there to have XLA do it
+            saved[number] = kernel.us * (1 - rest.bit_count() / kernel.bits.bit_count())
+            continue
         needed = (kernel.written | reread) & rest
         reread &= ~needed
         saved[number] = kernel.us - _remainder_us(plan, number, rest, needed, below, above)

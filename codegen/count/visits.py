@@ -43,7 +43,7 @@ from fusionstitch.codegen.text.expressions import is_approximate
 from fusionstitch.costmodel.devices import WARP, Device
 from fusionstitch.costmodel.kernel_cost import Path
 from fusionstitch.costmodel.prices import APPROXIMATE
-from fusionstitch.costmodel.work import SECTOR_BYTES
+from fusionstitch.costmodel.work import LINE_BYTES, SECTOR_BYTES
 from fusionstitch.hlo.graph import FLOATS
 
 #: Lines that a warp's stores may touch for the hardware to join them with the stores after them: on
@@ -273,6 +273,9 @@ class Visits:
             self.pressure.load(width)
         sectors, brought, lines = self.sectors.touched(at, width, self.runs)
         found[1] += sectors
+        if isinstance(at, Unknown) and (there := _lines_of(location)) < WARP:
+            # a warp touches no more lines than there are
+            lines = min(lines, there * self.sectors.touched(0, 1, self.runs)[2])
         joined = into is self.now.stores and lines * WARP <= JOINED_LINES * self.runs.total
         found[2] += 0 if joined else lines
         for name, size in location.buffers:
@@ -356,3 +359,8 @@ _EXPRESSIONS: Mapping[type, Callable[[Visits, Any], float]] = {
     Element: Visits.element,
     Integer: Visits.integer,
 }
+
+
+def _lines_of(location: Location) -> int:
+    """The lines of the largest buffer that may be at a location."""
+    return max((-(-size // LINE_BYTES) for _, size in location.buffers), default=WARP)

@@ -24,6 +24,7 @@ from fusionstitch.compiler.stitched import Fallback, Stitch, Stitched
 from fusionstitch.compiler.summary import Summary, log_summary
 from fusionstitch.compiler.workpiece import Judge, Workpiece
 from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.unrolled import Unrolled, note
 from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.errors import reason
 from fusionstitch.hlo.as_xla import as_xla
@@ -36,13 +37,15 @@ from fusionstitch.hlo.inline import inline_calls
 from fusionstitch.hlo.joining import join
 from fusionstitch.hlo.parted_results import part_results
 from fusionstitch.hlo.simplify import simplify_module
+from fusionstitch.hlo.unrolling import unroll
 from fusionstitch.hlo.verify import verify_module
 from fusionstitch.options import Options
 from fusionstitch.patterns.like_terms import joined_sums
 from fusionstitch.patterns.loop_rules import formed, opened
+from fusionstitch.patterns.loop_unrolling import short_loops
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.findings import Evidence
-from fusionstitch.plan.loops import become_kernels
+from fusionstitch.plan.loops import become_kernels, xla_loop_us
 from fusionstitch.plan.plan import Chosen
 from fusionstitch.plan.scores import Measure
 from fusionstitch.runtime import xla_pass
@@ -154,6 +157,8 @@ class _Run:
     evidence: Evidence = field(default_factory=Evidence)
     #: literals that no pass reads, while they are detached from the module
     literals: tuple[bytes, ...] = ()
+    #: the loops that are straight code now, by the computation that they are in
+    loops: dict[int | None, list[Unrolled]] = field(default_factory=dict)
     #: patterns whose kernels were made to be measured, by structure and in-place outputs
     measured: dict[str, Pattern] = field(default_factory=dict)
 
@@ -232,10 +237,25 @@ class _Run:
         if not become_kernels(self.options):
             return module  # rows gain nothing from it
         with self.timed("simplify"):
-            module = formed(module, self.device)
+            module = self.unrolled(formed(module, self.device))
             if self.options.numerics == "strict":
                 return module  # terms would be added in another order
             return opened(module, self.device)
+
+    def unrolled(self, module: Module) -> Module:
+        """The module with short loops as straight code."""
+        found = short_loops(module)
+        if not found:
+            return module
+        times = {
+            one: xla_loop_us(one.loop, (one.trips, (), True), self.device, self.truth)
+            for one in found
+        }
+        for one, copies in unroll(module, found).items():
+            body = one.loop.called[1].proto_id
+            made = Unrolled({new: (body, old) for new, old in copies.items()}, times[one])
+            self.loops.setdefault(one.graph.proto_id, []).append(made)
+        return from_message(module.proto) if self.loops else module
 
     def join_sums(self, module: Module) -> Module:
         """The module with each sum over an unrolled loop's steps as one op."""
@@ -250,7 +270,10 @@ class _Run:
 
     def simplify(self, module: Module) -> Module:
         with self.timed("simplify"):
-            return simplify_module(with_repeated_exact(module, self.device))
+            module = simplify_module(with_repeated_exact(module, self.device))
+            for graph in module.graphs:
+                note(graph, self.loops.get(graph.proto_id, ()))
+            return module
 
     def plan(self, module: Module) -> dict[Graph, GraphPlanner]:
         """The planner of each graph; graphs that differ only in names are planned once."""

@@ -14,6 +14,7 @@ from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.compiler.naming import graph_key, kernel_name
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import SCOPES, KernelFacts
+from fusionstitch.costmodel.unrolled import note, noted, unrolled
 from fusionstitch.costmodel.xla_truth import XlaTruth
 from fusionstitch.errors import reason
 from fusionstitch.hlo.errors import CodegenError
@@ -77,6 +78,7 @@ class GraphPlanner:
         self._planners = [plan(graph, measure=measure)]
         self._plans = [self._planners[0].plan()]
         if (other := self._recomputed(graph)) is not None:
+            note(other.graph, noted(graph))
             again = plan(other.graph, measure=measure, offered=other.families)
             self._planners.append(again)
             self._plans.append(again.plan())
@@ -178,7 +180,7 @@ def plan_graphs(
 ) -> dict[Graph, GraphPlanner]:
     """The graphs that run as kernels of their own, and the planner of each; graphs equal but for
     names share one. `planner` is passed whether the graph runs in a loop."""
-    known: dict[tuple[str, bool], GraphPlanner] = {}
+    known: dict[object, GraphPlanner] = {}
     planned: dict[Graph, GraphPlanner] = {}
     repeated = _repeated(module)
     waiting = [module.entry]
@@ -187,7 +189,7 @@ def plan_graphs(
         if graph in planned:
             continue
         in_loop = graph in repeated
-        key = graph_key(graph), in_loop
+        key = graph_key(graph), in_loop, tuple(unrolled(graph, -1).items())
         if key not in known:
             known[key] = planner(graph, in_loop)
         planned[graph] = known[key]

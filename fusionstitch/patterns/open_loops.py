@@ -157,7 +157,7 @@ class OpenLoop:
     def evaluated(self, op: Op) -> np.ndarray | None:
         """A scalar integer in every iteration; None if it depends on more than the counter."""
         if (index := carried(op)) is not None:
-            return self._counted(index)
+            return self.count_of(index)
         if (value := splat(op)) is not None:
             return np.asarray(value)
         if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.rank:
@@ -166,7 +166,7 @@ class OpenLoop:
         known = [value for value in values if value is not None]
         return evaluate_op(op, known) if len(known) == len(values) else None
 
-    def _counted(self, index: int) -> np.ndarray | None:
+    def count_of(self, index: int) -> np.ndarray | None:
         """An element in every iteration; None if it is not static, or overflows its type."""
         ordered = np.arange(self.trips, dtype=np.int64)
         if index == self.count.index:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.facts import KernelFacts
 from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.unrolled import unrolled
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
 from fusionstitch.costmodel.xla_scale import overhead_share, scaled_plan
 from fusionstitch.costmodel.xla_truth import XlaTruth
@@ -94,10 +95,11 @@ def _graph_us(
 ) -> float:
     fusible = fusible_ops(graph, device)
     works = GraphWork(graph, free_bits(graph), device, spread_bits(graph))
-    hosts = fused_into(op for op, _ in fusible.refused)
+    bits = fusible.bits | fused_into(op for op, _ in fusible.refused)
+    works.unrolled = unrolled(graph, bits)
     pairs = zip(loops_of(graph), inner, strict=True)
     nested = sum(xla_loop_us(op, iterations, device, truth) for op, iterations in pairs)
-    return scaled_plan(xla_fusions(works, fusible.bits | hosts), truth).us + nested
+    return scaled_plan(xla_fusions(works, bits), truth).us + nested
 
 
 def _legal(

@@ -7,6 +7,7 @@ from itertools import chain
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.unrolled import unrolled
 from fusionstitch.costmodel.xla_fusions import fused_into, xla_fusions
 from fusionstitch.costmodel.xla_scale import scaled_plan
 from fusionstitch.costmodel.xla_truth import XlaTruth
@@ -98,6 +99,7 @@ class Planner:
         loops = stitchable_loops(graph, works, options, inspect, truth)
         works.loops.update((pattern.bits, us) for pattern, us in loops.priced)
         whole = union(pattern.bits for pattern, _ in loops.priced)
+        works.unrolled = unrolled(graph, fusible.bits | hosts)
         self.xla = scaled_plan(xla_fusions(works, fusible.bits | hosts | whole), truth)
         # measured patterns need not win by more than the error of the model
         margin = 0.0 if options.scorer == "guarded" else MARGIN_SHARE

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fusionstitch.compiler.stitched import Stitch, Stitched
+from fusionstitch.costmodel.unrolled import noted
 from fusionstitch.costmodel.xla_fusions import xla_fusions
 from fusionstitch.costmodel.xla_truth import MODELLED, SCALED
 from fusionstitch.hlo.brief import brief
@@ -132,7 +133,7 @@ class Answers:
 
     def named(self, asked: _Asked) -> Answer:
         """An op without what became of it."""
-        op, place = asked.op, (asked.graph.proto_id, asked.op.origin)
+        op, place = asked.op, _written(asked)
         frames, functions = self._called.get(place, called.Called())
         if not frames and op.source.file:
             frames = (Frame(op.source.file, "", op.source.line),)
@@ -164,6 +165,7 @@ class Answers:
         aliases: dict[int | None, Mapping[int, int]] = {}
         for asked in self._planned():
             stood[asked.graph.proto_id, asked.op.origin] = asked
+            stood.setdefault(_written(asked), asked)
             aliases[asked.graph.proto_id] = asked.graph.aliases
             yield asked
         for graph in self.given.stitchable if self.given else ():
@@ -185,6 +187,16 @@ class Answers:
                 for graph in _inside(chosen.pattern.ops):
                     for op in graph:
                         yield _Asked(op, graph, kernel=kernel, why=why)
+
+
+def _written(asked: _Asked) -> called.Place:
+    """Where an op stands in the given program: one of a loop that was unrolled is in its body."""
+    graph, origin = asked.graph, asked.op.origin
+    if origin is not None:
+        for loop in noted(graph):
+            if origin in loop.copies:
+                return loop.copies[origin]
+    return graph.proto_id, origin
 
 
 class _Told:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.graph_work import GraphWork
+from fusionstitch.costmodel.unrolled import unrolled
 from fusionstitch.costmodel.work import op_bytes
 from fusionstitch.costmodel.xla_fusions import XlaPlan, fused_into, xla_fusions
 from fusionstitch.costmodel.xla_scale import scaled_plan
@@ -131,6 +132,7 @@ def fusable(graph: Graph, device: Device, truth: XlaTruth | None = None) -> tupl
     fusible = fusible_ops(graph, device)
     hosts = fused_into(op for op, _ in fusible.refused)
     works, bits = GraphWork(graph, free_bits(graph), device), fusible.bits | hosts
+    works.unrolled = unrolled(graph, bits)
     if truth is not None:
         scaled_plan(xla_fusions(works, bits), truth)
     return works, bits

@@ -46,7 +46,7 @@ def program(x: jax.Array) -> Any:
     """A kernel, a loop that is one, a sort and a function of complex numbers that are none."""
     s = softened(x)
     table = s * (s * x).sum(0)
-    steps = jax.lax.fori_loop(0, 9, lambda i, y: y + 0.1 * jnp.sin(y - i), x)
+    steps = jax.lax.fori_loop(0, 29, lambda i, y: y + 0.1 * jnp.sin(y - i), x)
     turned = jnp.tanh(jax.lax.complex(x, x))
     return table, steps, kept_sort(table), turned, (x + 0) * jnp.ones(())
 
@@ -269,7 +269,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     file.write_text(
         "import jax, jax.numpy as jnp\n"
         "def loop():\n"
-        "    return lambda x: jax.lax.fori_loop(0, 9, lambda i, y: y + jnp.sin(y), x), "
+        "    return lambda x: jax.lax.fori_loop(0, 29, lambda i, y: y + jnp.sin(y), x), "
         "(jnp.ones(64),)\n"
     )
     command = ["explain", f"{file}:loop", "--device", "h200"]

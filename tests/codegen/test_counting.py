@@ -104,6 +104,15 @@ def test_where_the_data_decides_the_place_each_thread_has_a_sector_of_its_own() 
     assert sectors(load(THREADS, "i", "at"), load(Name("i"))) == 8 * 4 + 256
 
 
+@pytest.mark.parametrize(("size", "lines"), [(15, 1), (33, 2), (SIZE, 32)])
+def test_a_warp_touches_no_more_lines_than_an_array_has(size: int, lines: int) -> None:
+    body = load(THREADS, "i", "at"), load(Name("i"))
+    table = Buffer("x", FLOAT, size, Memory.INPUT)
+    some = kernel(*body)
+    found = count(replace(some, buffers=(table, *some.buffers[1:])))
+    assert found.loads[Memory.INPUT, 4].lines == 8 + 8 * lines
+
+
 def test_neighbours_that_share_a_place_share_its_sectors() -> None:
     """A row that the data decides, of 32 elements for 32 lanes."""
     row = load(THREADS // 32, "i", "at")

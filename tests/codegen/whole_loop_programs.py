@@ -82,7 +82,7 @@ def nested(x: jax.Array) -> jax.Array:
 
 def swapped(x: jax.Array) -> Any:
     """Each carried value becomes the other one."""
-    return lax.fori_loop(0, 7, lambda i, s: (s[1], s[0] + 1), (x, -x))
+    return lax.fori_loop(0, 27, lambda i, s: (s[1], s[0] + 1), (x, -x))
 
 
 def collatz(n: jax.Array) -> jax.Array:

@@ -302,7 +302,7 @@ def small() -> Report:
     import jax.numpy as jnp
 
     def steps(x: jax.Array) -> jax.Array:
-        return jax.lax.fori_loop(0, 20, lambda _, v: v + 0.01 * jnp.tanh(v), x)
+        return jax.lax.fori_loop(0, 30, lambda _, v: v + 0.01 * jnp.tanh(v), x)
 
     return fs.report(steps, jax.ShapeDtypeStruct((64,), jnp.float32), device="h200")
 
@@ -332,7 +332,7 @@ def test_loops_say_their_form_and_what_they_carry(small: Report, data: dict[str,
     plain = to_dict(made)
     assert (plain["form"], plain["axes"]) == ("rows", [64])
     [loop] = plain["loops"]
-    assert loop["iterations"] == 20
+    assert loop["iterations"] == 30
     roles = {one["role"]: one for one in loop["carried"]}
     assert roles["counter"]["place"] == "the loop's own variable"
     assert roles["state"]["place"] == "registers"
