@@ -34,7 +34,7 @@ from fusionstitch.hlo.errors import CodegenError, PassError
 MOST_CLASSES = 3
 #: Columns of a row up to which registers may hold all of it (codegen/dots/tile.py); and what a
 #: stream has to take at most then, as a share of that: both are priced up to twice too high.
-MOST_HELD, STREAMED_SHARE = 128, 0.6
+MOST_HELD, STREAMED_SHARE = 128, 0.7
 
 
 def started(scheduled: Scheduled, settings: Settings) -> Draft:
