@@ -13,8 +13,10 @@ from fusionstitch.hlo.literals import content
 from fusionstitch.hlo.semantics import has_effect
 from fusionstitch.hlo.tuples import resolved
 
-#: Precisions as a proto has them: 22 and all bits of f32 operands.
-HIGH, HIGHEST = 1, 2
+#: HIGHEST, for both operands, as a proto has it.
+_HIGHEST = (2, 2)
+#: The precision of a dot that asks for none, and must not be rounded in one place alone.
+REPEATED = "default, repeated"
 
 
 #: A value by its number, and by dim of another one which whole dim of it that is.
@@ -33,14 +35,14 @@ def products(module: Module) -> Mapping[Op, Hashable]:
     return numbering.products
 
 
-def ask_for_bits(module: Module, dots: Collection[Op], precision: int) -> None:
-    """Asks for a precision of both operands of `dots` in the module's proto."""
+def ask_for_all_bits(module: Module, dots: Collection[Op]) -> None:
+    """Has XLA keep all bits of the operands of `dots` in the module's proto."""
     computations = {c.id: c for c in module.proto.computations}
     for graph in module.graphs:
         origins = {op.origin for op in graph if op in dots}
         for instruction in computations[graph.proto_id].instructions if origins else ():
             if instruction.id in origins:
-                put(instruction.precision_config.operand_precision, (precision, precision))
+                put(instruction.precision_config.operand_precision, _HIGHEST)
 
 
 class _Numbering:

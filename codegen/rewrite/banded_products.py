@@ -2,7 +2,7 @@
 
     dot(x[n, i], w[i, j])    ->    x[n, start[j]] * w0[j] + x[n, start[j] + 1] * w1[j]
 
-A library multiplies by every 0. What XLA adds for them is lost: an infinity in x times 0.
+A library multiplies by every 0. What XLA adds for them is lost: an infinity or NaN in x times 0.
 """
 
 from __future__ import annotations

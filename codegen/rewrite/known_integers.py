@@ -6,7 +6,7 @@ ones from the end. Their values are evaluated, whatever ops they are written wit
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 
@@ -32,10 +32,16 @@ MOST_ELEMENTS, MOST_OPS = 1 << 22, 64
 def steps_to(op: Op) -> tuple[Op, ...] | None:
     """The ops that compute `op` of positions and constants alone, in order; None where data or too
     many elements take part."""
+    return known_steps(op, _follows, MOST_OPS)
+
+
+def known_steps(op: Op, follows: Callable[[Op], bool], most: int) -> tuple[Op, ...] | None:
+    """The ops that compute `op`, in order, if all `follow` from their operands; None for others,
+    and for more than `most`."""
     seen, stack = {op}, [op]
     while stack:
         one = stack.pop()
-        if not _follows(one) or len(seen) > MOST_OPS:
+        if not follows(one) or len(seen) > most:
             return None
         stack += [o for o in one.operands if o not in seen]
         seen.update(one.operands)

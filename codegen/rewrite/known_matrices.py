@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fusionstitch.codegen.rewrite.known_integers import key_of
+from fusionstitch.codegen.rewrite.known_integers import key_of, known_steps
 from fusionstitch.hlo.evaluate import evaluate_op
-from fusionstitch.hlo.graph import Op, topological
+from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Elements of the largest array that is evaluated, and ops that are.
@@ -47,20 +47,8 @@ def known_band(matrix: Op, contracted: int) -> Band | None:
     where columns have too many elements that are not 0."""
     if matrix.shape.rank != 2 or matrix.dtype not in _FLOATS:
         return None
-    steps = _steps_to(matrix)
+    steps = known_steps(matrix, _follows, MOST_OPS)
     return None if steps is None else _found(_Asked(key_of(steps), contracted, steps))
-
-
-def _steps_to(op: Op) -> tuple[Op, ...] | None:
-    """The ops that compute `op` of positions and constants alone, in order."""
-    seen, stack = {op}, [op]
-    while stack:
-        one = stack.pop()
-        if not _follows(one) or len(seen) > MOST_OPS:
-            return None
-        stack += [o for o in one.operands if o not in seen]
-        seen.update(one.operands)
-    return tuple(topological(op, ()))
 
 
 def _follows(op: Op) -> bool:

@@ -177,8 +177,8 @@ def _starts(op: Op, values: np.ndarray) -> np.ndarray:
     vectors = (
         values[..., None] if vector_dim == values.ndim else np.moveaxis(values, vector_dim, -1)
     )
-    if vectors.dtype.kind == "u":  # of 64 bits the largest ones would become negative
-        vectors = np.minimum(vectors, np.iinfo(np.int64).max // 2)
+    if vectors.dtype == np.uint64:  # the largest ones would become negative
+        vectors = np.minimum(vectors, np.uint64(np.iinfo(np.int64).max // 2))
     vectors = vectors.astype(np.int64)
     starts = np.zeros((*vectors.shape[:-1], op.shape.rank), np.int64)
     for k, d in enumerate(attrs["scatter_dims_to_operand_dims"]):

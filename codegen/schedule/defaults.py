@@ -357,6 +357,8 @@ def _paired_rows(group: Group, nest: Nest) -> int:
     be more than fill the device."""
     if not nest.sums_pairs or group.device.own_blocks or nest.sums_at_once > MOST_SUMS:
         return 1
+    if group.tiles * _size(group, nest.rows) % (DEFAULT_BLOCK // WARP * FEW_ROWS):
+        return 1  # the last tile would have other rows
     return min(FEW_ROWS, power_of_two(max(1, WARP // max(1, _filling(group, nest)))))
 
 

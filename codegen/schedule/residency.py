@@ -156,9 +156,9 @@ def _paired_registers(nest: NestPlan, block: int) -> int:
     if not sums:
         return 0
     read = max(len(stage.loads) for stage in sums)
-    rows = 1
-    if nest.nest.sums_pairs and nest.teams.threads <= WARP:
-        rows = min(PAIRED_ROWS, max(1, nest.rows * nest.teams.threads // block))
+    if not nest.nest.sums_pairs or nest.teams.threads > WARP:
+        return ADDRESS_REGISTERS + len(sums) + read + read // 2
+    rows = min(PAIRED_ROWS, max(1, nest.rows * nest.teams.threads // block))
     return ADDRESS_REGISTERS + rows * nest.nest.sums_at_once + (rows + 1) * read // 2 + read // 2
 
 

@@ -14,21 +14,22 @@ from typing import Any
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo import schema
-from fusionstitch.hlo.equal_products import HIGH, HIGHEST, ask_for_bits, products
+from fusionstitch.hlo.equal_products import REPEATED, ask_for_all_bits, products
 from fusionstitch.hlo.graph import Module, Op, inside
 from fusionstitch.hlo.importer import from_message
 from fusionstitch.patterns.pattern import Pattern
 
 
 def with_repeated_exact(module: Module, device: Device) -> Module:
-    """The module in which products that several computations have ask for 22 bits, so that no
-    kernel rounds them. Its proto stays as it is, and so does what is left to XLA."""
+    """The module in which products that several computations have are marked, so that no kernel
+    rounds them. Its proto stays as it is, and so does what is left to XLA."""
     computations = sum(any(map(_loses_bits, graph)) for graph in module.graphs)
     if computations < 2 or not device.rounds_floats:
         return module
-    written = from_message(_copy(module.proto))
-    ask_for_bits(written, _repeated(written), HIGH)
-    return replace(from_message(written.proto), proto=module.proto)
+    made = from_message(module.proto)
+    for op in _repeated(made):
+        op.attrs = {**op.attrs, "precision": REPEATED}
+    return made
 
 
 def agreed(module: Module, patterns: Iterable[Pattern]) -> Module:
@@ -42,7 +43,7 @@ def agreed(module: Module, patterns: Iterable[Pattern]) -> Module:
     repeated = _repeated(written)
     shared = {key for op, key in repeated.items() if op.origin in ours}
     left = [op for op, key in repeated.items() if key in shared and op.origin not in ours]
-    ask_for_bits(written, left, HIGHEST)
+    ask_for_all_bits(written, left)
     return replace(module, proto=written.proto)
 
 

@@ -120,8 +120,8 @@ class Served:
     def go_direct(self, counting: Counting) -> None:
         """Calls go to a jit that has served long enough, if it still serves everything."""
         with self._lock:
-            if self.call is not counting:
-                return
+            if self.call is not counting or not deferred.is_quiet():
+                return  # `deliver` is told under this lock: nothing comes in between
             jit = counting.jit
             jit.__wrapped__.is_direct = True
             self._is_direct, self.call = True, jit
@@ -255,7 +255,7 @@ class Counting:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         results = self.jit(*args, **kwargs)
         self._left -= 1
-        if self._left <= 0 and deferred.is_quiet() and (served := self._served()) is not None:
+        if self._left <= 0 and (served := self._served()) is not None:
             served.go_direct(self)
         return results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -175,8 +176,10 @@ class Compiled(_Program):
         return report_call(self._call)
 
 
-# The slot's descriptor: a call reaches what the slot holds without a Python frame in between.
+# The slot's descriptor: a call reaches what the slot holds without a Python frame in between. It is
+# no function whose signature could be asked for.
 setattr(Compiled, "__call__", Compiled.__dict__["_run"])  # noqa: B010
+setattr(Compiled, "__signature__", inspect.signature(lambda *args, **kwargs: None))  # noqa: B010
 
 
 def _hidden(stage: Callable[..., Any]) -> Callable[..., Any]:

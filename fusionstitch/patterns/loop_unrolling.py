@@ -25,6 +25,8 @@ from fusionstitch.patterns.open_loops import OpenLoop, open_loops
 #: The most iterations of a loop, and the most ops that compute something in all of them: planning
 #: time and the text of kernels grow with both.
 MOST_ITERATIONS, MOST_COMPUTED = 24, 256
+#: The most ops of any kind that differ from iteration to iteration, in all of them.
+MOST_WRITTEN = 1024
 #: Kinds of ops that an iteration may have.
 PLAIN = frozenset({Kind.SOURCE, Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.STRUCTURE})
 #: What may move the state: all of its elements once, in their order. What reads neighbors of an
@@ -97,7 +99,9 @@ class _Loop:
 
     @property
     def is_short(self) -> bool:
-        return self.loop.trips <= MOST_ITERATIONS and self.computed <= MOST_COMPUTED
+        if self.loop.trips > MOST_ITERATIONS or self.computed > MOST_COMPUTED:
+            return False
+        return self.loop.trips * len(self.varying) <= MOST_WRITTEN
 
     @property
     def is_plain(self) -> bool:

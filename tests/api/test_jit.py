@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -217,3 +218,8 @@ def test_a_product_whose_threads_store_one_vector_each(host_compiler: str) -> No
     product = fs.jit(lambda x, y, w: w - x @ y, options=options)
     assert len(product.lower(x, y, w).compile().kernels) == 1
     np.testing.assert_allclose(product(x, y, w), w - x @ y, atol=1e-5)
+
+
+def test_a_compiled_program_has_the_signature_of_jax_s() -> None:
+    ours, theirs = (jit(lambda x: x * 2).lower(X).compile() for jit in (fs.jit, jax.jit))
+    assert str(inspect.signature(ours)) == str(inspect.signature(theirs)) == "(*args, **kwargs)"

@@ -366,3 +366,14 @@ def test_loops_with_known_scatters_are_kernels(host_compiler: str, fun: Any, dim
         *(jax.tree.leaves(f(*args)) for f in (compiled, jax.jit(fun))), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint16, jnp.uint32, jnp.int8])
+def test_indices_of_any_integers(dtype: Any, host_compiler: str) -> None:
+    def fun(x: Any) -> Any:
+        windows = jax.vmap(lambda i: lax.dynamic_slice(x, (i,), (3,)))(jnp.arange(10, dtype=dtype))
+        return (windows**2).sum()
+
+    x = np.arange(40, dtype=np.float32)
+    ours = fs.jit(jax.grad(fun), options=fs.Options(backend="emulate", fallback="error"))(x)
+    np.testing.assert_allclose(ours, jax.jit(jax.grad(fun))(x))

@@ -10,7 +10,7 @@ import fusionstitch as fs
 from fusionstitch.compiler import core
 from fusionstitch.compiler.precision import with_repeated_exact
 from fusionstitch.costmodel.devices import device
-from fusionstitch.hlo.equal_products import products
+from fusionstitch.hlo.equal_products import REPEATED, products
 from fusionstitch.hlo.graph import inside
 from fusionstitch.hlo.importer import from_proto, parse
 from fusionstitch.hlo.inline import inline_calls
@@ -139,7 +139,7 @@ def test_kernels_round_no_product_that_a_loop_has():
     precisions = [
         op.attrs["precision"] for graph in found.graphs for op in graph if op.opcode == "dot"
     ]
-    assert sorted(precisions) == ["default", "high", "high", "high"]
+    assert sorted(precisions) == ["default", REPEATED, REPEATED, REPEATED]
     assert found.proto is module.proto
     assert with_repeated_exact(module, device("emulated")) is module
     alone = from_proto(lowered(PROGRAMS["twice"][0], X, Y))
