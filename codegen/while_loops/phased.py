@@ -40,7 +40,7 @@ from fusionstitch.codegen.while_loops.threads import (
     threads_alone,
     threads_in_cluster,
 )
-from fusionstitch.costmodel.devices import Device
+from fusionstitch.costmodel.devices import Device, exact
 from fusionstitch.hlo.errors import CodegenError
 
 
@@ -223,7 +223,8 @@ def _scheduled(segment: Straight, settings: Settings, device: Device, block: int
         once=True,
     )
     options = replace(settings.options, tuning=tuning, overwrites=())
-    own = Settings(device, options)
+    # an iteration starts from what the one before has rounded: loops keep all bits of products
+    own = Settings(exact(device), options)
     scheduled = first_that_works(segment.graph, own, lambda s: s, NOBODY)
     if scheduled.plan.cluster > 1:
         raise CodegenError("Blocks of a cluster would share rows in a loop.")

@@ -13,7 +13,7 @@ import pytest
 
 from fusionstitch.accuracy import relative_error
 from fusionstitch.codegen.annotations import annotations_of
-from fusionstitch.codegen.generate import CodegenOptions, generate
+from fusionstitch.codegen.generate import CodegenOptions, draft, generate
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.rounded_products import round_products
 from fusionstitch.costmodel.devices import device
@@ -84,6 +84,16 @@ def test_strict_numerics_round_nothing() -> None:
     strict = generate(graph, SMALL, CodegenOptions("strict")).source
     assert "tf32" not in strict
     assert "fs_mma<1" not in strict
+
+
+def test_kernels_of_loops_round_nothing() -> None:
+    def fun(x: Array, w: Array) -> Array:
+        return jax.lax.fori_loop(0, 40, lambda _, x: jnp.tanh(x @ w), x)
+
+    looped = draft(whole_of(fun, np.zeros((1024, 64), F32), np.zeros((64, 64), F32)), ROUNDING)
+    source = looped.kernel().source
+    assert "fs_mma<1" not in source
+    assert "tf32" not in source
 
 
 # ---- numbers -------------------------------------------------------------------------------------

@@ -108,12 +108,13 @@ def never(x: jax.Array) -> jax.Array:
 
 
 def bfloat(x: jax.Array) -> jax.Array:
-    return lax.fori_loop(0, 4, lambda i, x: x * 1.5 - x * x, x.astype(jnp.bfloat16))
+    start = jnp.abs(x).astype(jnp.bfloat16)
+    return lax.fori_loop(0, 30, lambda i, x: x * 1.5 - x * x, start)
 
 
 def down(x: jax.Array) -> jax.Array:
     """A counter that goes down, in 8 bits."""
-    start = (jnp.int8(9), x)
+    start = (jnp.int8(99), x)
     return lax.while_loop(lambda s: s[0] > 2, lambda s: (s[0] - jnp.int8(3), s[1] * 2), start)[1]
 
 
@@ -265,7 +266,7 @@ def looked_up(x: jax.Array) -> jax.Array:
     """Each row has its own index in a table."""
     table = jnp.cos(jnp.arange(9.0))
     place = lambda x: jnp.abs(x * 50).astype(jnp.int32) % 9  # noqa: E731
-    return lax.fori_loop(0, 5, lambda i, x: 0.5 * x + table[place(x)], x)
+    return lax.fori_loop(0, 30, lambda i, x: 0.5 * x + table[place(x)], x)
 
 
 def computed_again(xs: jax.Array) -> Any:
