@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from fusionstitch.hlo.algebra import full
 from fusionstitch.hlo.graph import INTEGERS, Op, Shape
-from fusionstitch.hlo.literals import NUMPY_DTYPES, elements_of, modular
+from fusionstitch.hlo.literals import elements_of, modular
 from fusionstitch.hlo.mixed_radix import Affine, affine_boxes, digits_of, extent
 from fusionstitch.hlo.rewrite import Make
 
@@ -47,21 +46,16 @@ def computed(op: Op, form: Affine) -> Make:
     """The ops that compute a literal of such a form."""
     [digits], [base] = form.digits, form.base
     whole = Shape(op.dtype, tuple(digit.size for digit in digits))
-    total = _splat(base, whole)
+    total = full(modular(base, op.dtype), whole)
     for d, digit in enumerate(digits):
         if any(digit.steps):
             iota = Make("iota", (), {"dimension": d}, whole)
-            term = Make("multiply", (iota, _splat(digit.steps[0], whole)), shape=whole)
+            term = Make(
+                "multiply", (iota, full(modular(digit.steps[0], op.dtype), whole)), shape=whole
+            )
             total = Make("add", (total, term), shape=whole)
     if extent(digits) > op.shape.size:
         line = Make("reshape", (total,), shape=Shape(op.dtype, (extent(digits),)))
         bounds = {"start": (0,), "limit": (op.shape.size,), "stride": (1,)}
         total = Make("slice", (line,), bounds, Shape(op.dtype, (op.shape.size,)))
     return Make("reshape", (total,))
-
-
-def _splat(value: int, shape: Shape) -> Make:
-    array = np.asarray(modular(value, shape.dtype), NUMPY_DTYPES[shape.dtype])
-    array.flags.writeable = False
-    one = Make("constant", (), {"value": array}, Shape(shape.dtype))
-    return Make("broadcast", (one,), {"dimensions": ()}, shape)

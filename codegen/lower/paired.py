@@ -11,58 +11,48 @@ multiply-adds, so it had better serve several of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from fusionstitch.codegen.index_maps.index import Index
-from fusionstitch.codegen.ir.expressions import Expr, Name, apply
-from fusionstitch.codegen.ir.intrinsics import JOIN
-from fusionstitch.codegen.ir.statements import Assign, Let
+from fusionstitch.codegen.ir.expressions import Expr, Name
 from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
-from fusionstitch.codegen.lower.sums import functor_of, start_of
 from fusionstitch.codegen.lower.sweeps import Sweeps
+
+#: A row, and the names of its sums by stage.
+Sums = tuple[Index, dict[Stage, str]]
 
 
 def sum_pairs(sweeps: Sweeps, row: Index) -> None:
     """The rows of run `row`, level by level; all sums of a level in one sweep."""
-    access, nest, run = sweeps.access, sweeps.nest, sweeps.walk.run
+    nest, run = sweeps.nest, sweeps.walk.run
     rows = [run.row_of(row, number) for number in range(run.length)]
     sweeps.name_unit()
-
-    def bind(one: Index) -> None:
-        access.bind_rows(one, access.position(one, 1))
-
     for level in range(nest.levels):
         stages = nest.at(level)
-        sums = [stage for stage in stages if nest.role[stage] is Role.REDUCE]
-        totals: list[dict[Stage, str]] = []
+        summed = [stage for stage in stages if nest.role[stage] is Role.REDUCE]
+        sums: list[Sums] = []
         for one in rows:
-            bind(one)
+            _bind(sweeps, one)
             sweeps.row_values(stages)
-            totals.append({stage: _started(sweeps, stage) for stage in sums})
-        if not sums:
-            continue
-
-        def add(
-            _step: Expr | None, sums: list[Stage] = sums, totals: list[dict[Stage, str]] = totals
-        ) -> None:
-            with access.vector_loop(sweeps.element):
-                for one, names in zip(rows, totals, strict=True):
-                    bind(one)
-                    sweeps.digits.bind_column(sweeps.unit * sweeps.width + sweeps.element)
-                    for stage in sums:
-                        term = sweeps.values.accumulated(stage.op, *sweeps.digits.indices(stage))
-                        total = Name(names[stage])
-                        joined = apply(JOIN, total, term, template=(functor_of(stage),))
-                        sweeps.writer.add(Assign(total, joined))
-
-        sweeps.run(add)
-        for one, names in zip(rows, totals, strict=True):
-            bind(one)
-            for stage in sums:
-                sweeps.finish(stage, names[stage])
+            sums.append((one, {stage: sweeps.started(stage) for stage in summed}))
+        if summed:
+            sweeps.run(partial(_add, sweeps, sums))
+        for one, names in sums:
+            _bind(sweeps, one)
+            for stage, name in names.items():
+                sweeps.finish(stage, name)
 
 
-def _started(sweeps: Sweeps, stage: Stage) -> str:
-    """The variable of a new sum."""
-    name = sweeps.writer.name(f"{sweeps.label(stage.op)}_partial")
-    sweeps.writer.add(Let(sweeps.compute(stage), name, start_of(stage), changes=True))
-    return name
+def _add(sweeps: Sweeps, sums: Sequence[Sums], _step: Expr | None) -> None:
+    """One vector of a sweep, for each row."""
+    with sweeps.access.vector_loop(sweeps.element):
+        for one, names in sums:
+            _bind(sweeps, one)
+            sweeps.digits.bind_column(sweeps.unit * sweeps.width + sweeps.element)
+            sweeps.step([*names], {stage: Name(name) for stage, name in names.items()})
+
+
+def _bind(sweeps: Sweeps, row: Index) -> None:
+    sweeps.access.bind_rows(row, sweeps.access.position(row, 1))

@@ -101,17 +101,19 @@ class Sweeps:
             return
         # other threads wait for the sums of a row, but none for those of its columns
         sweep.sort(key=lambda s: self.nest.role[s] is Role.CARRY)
-        totals: dict[Stage, str] = {}
-        for stage in sweep:
-            if self.nest.role[stage] is Role.REDUCE:
-                totals[stage] = self.writer.name(f"{self.label(stage.op)}_partial")
-                start = Let(self.compute(stage), totals[stage], start_of(stage), changes=True)
-                self.writer.add(start)
+        sums = [s for s in sweep if self.nest.role[s] is Role.REDUCE]
+        totals = {stage: self.started(stage) for stage in sums}
         self.run(lambda step: self._sweep_step(level, sweep, totals, step))
         if totals and self.plan.teams.joins_warps:
             self._join_warps(totals)
         for stage, name in totals.items():
             self.finish(stage, name)
+
+    def started(self, stage: Stage) -> str:
+        """The variable of a new sum, or of what else a reduction joins."""
+        name = self.writer.name(f"{self.label(stage.op)}_partial")
+        self.writer.add(Let(self.compute(stage), name, start_of(stage), changes=True))
+        return name
 
     def row_values(self, stages: Iterable[Stage]) -> None:
         """Those of the stages that have one value per row."""

@@ -10,13 +10,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
-
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.known_matrices import Band, known_band
 from fusionstitch.codegen.rewrite.region import rewrite
 from fusionstitch.hlo.graph import Graph, Op
-from fusionstitch.hlo.literals import NUMPY_DTYPES
 
 #: Types of what is multiplied.
 _FLOATS = frozenset({"f32", "bf16", "f16"})
@@ -54,20 +51,17 @@ def _as_sum(dot: Op) -> list[Op] | None:
     chain, x = Chain(dot), dot.operands[1 - side]
     [along] = dot.attrs["lhs_contract" if side == 1 else "rhs_contract"]
     column = dot.shape.rank - 1 if side == 1 else 0  # of the results, that along the columns
-    starts, weights = _constant(chain, band.starts), _constant(chain, band.weights)
+    starts, weights = chain.constant(band.starts, "s32"), chain.constant(band.weights, "f32")
     terms = []
     for tap in range(len(band.weights)):
         first = starts
         if tap:
-            more = chain.make(
-                "broadcast", "s32", starts.dims, chain.scalar(tap, "s32"), dimensions=()
-            )
-            first = chain.like(starts, "add", starts, more)
+            first = chain.like(starts, "add", starts, chain.integers(tap, starts.dims))
         value = _taken(chain, x, along, first, column, dot.dims)
         if value.dtype != "f32":
             value = chain.make("convert", "f32", value.dims, value)
-        weight = _row(chain, weights, tap)
-        weight = chain.make("broadcast", "f32", dot.dims, weight, dimensions=(column,))
+        row = chain.make("reshape", "f32", starts.dims, chain.part(weights, 0, tap, tap + 1))
+        weight = chain.make("broadcast", "f32", dot.dims, row, dimensions=(column,))
         terms.append(chain.like(value, "multiply", value, weight))
     total = functools.reduce(lambda a, b: chain.like(a, "add", a, b), terms)
     if dot.dtype != "f32":
@@ -88,18 +82,3 @@ def _taken(chain: Chain, x: Op, along: int, indices: Op, column: int, dims: tupl
         "start_indices_batching_dims": (),
     }
     return chain.make("gather", x.dtype, dims, x, indices, **attrs)
-
-
-def _row(chain: Chain, table: Op, number: int) -> Op:
-    """Row `number` of a table [rows, columns], as [columns]."""
-    columns = table.dims[1]
-    bounds = {"start": (number, 0), "limit": (number + 1, columns), "stride": (1, 1)}
-    row = chain.make("slice", table.dtype, (1, columns), table, **bounds)
-    return chain.make("reshape", table.dtype, (columns,), row)
-
-
-def _constant(chain: Chain, value: np.ndarray) -> Op:
-    dtype = "s32" if value.dtype.kind == "i" else "f32"
-    array = np.array(value, NUMPY_DTYPES[dtype])
-    array.flags.writeable = False
-    return chain.make("constant", dtype, value.shape, value=array)

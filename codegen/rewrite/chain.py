@@ -31,10 +31,14 @@ class Chain:
         """An op of the type and dims of `x`."""
         return self.make(opcode, x.dtype, x.dims, *operands, **attrs)
 
-    def scalar(self, value: Any, dtype: str) -> Op:
-        array = np.asarray(value, NUMPY_DTYPES[dtype])
+    def constant(self, value: Any, dtype: str) -> Op:
+        """A constant of the dims of `value`."""
+        array = np.array(value, NUMPY_DTYPES[dtype])
         array.flags.writeable = False
-        return self.make("constant", dtype, (), value=array)
+        return self.make("constant", dtype, array.shape, value=array)
+
+    def scalar(self, value: Any, dtype: str) -> Op:
+        return self.constant(value, dtype)
 
     def splat(self, value: Any, x: Op) -> Op:
         """`value` in each element of the type and dims of `x`."""

@@ -58,7 +58,8 @@ TILED_LANES = 4
 LINE_LANES = 8
 #: Blocks that have the rows they scan in the shared memory of a multiprocessor.
 SCANNING_BLOCKS = 4
-#: Rows of pairs that a team goes through at once, and the sums of one for which registers suffice.
+#: Rows of pairs that a team gets to go through at once, and the sums of one for which registers
+#: suffice.
 FEW_ROWS, MOST_SUMS = 4, 4
 #: Threads that share a row of pairs, and threads of a multiprocessor that hide the latency of its
 #: arithmetic.

@@ -23,8 +23,7 @@ from fusionstitch.patterns.pattern import Pattern
 def with_repeated_exact(module: Module, device: Device) -> Module:
     """The module in which products that several computations have are marked, so that no kernel
     rounds them. Its proto stays as it is, and so does what is left to XLA."""
-    computations = sum(any(map(_loses_bits, graph)) for graph in module.graphs)
-    if computations < 2 or not device.rounds_floats:
+    if not device.rounds_floats or sum(any(map(_loses_bits, g)) for g in module.graphs) < 2:
         return module
     made = from_message(module.proto)
     for op in _repeated(made):

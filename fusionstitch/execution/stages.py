@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fusionstitch.execution.call import Call
-from fusionstitch.execution.tracebacks import hide_own_frames, without_own_frames
+from fusionstitch.execution.tracebacks import without_own_frames
 from fusionstitch.hlo.brief import brief
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ class Compiled(_Program):
         self._find = stitched
         self._found: Stitched | None = None
         # errors of JAX's own stage have no frames of ours
-        self._run = stage if isinstance(stage, jax.stages.Compiled) else _hidden(stage)
+        self._run = (
+            stage if isinstance(stage, jax.stages.Compiled) else without_own_frames(stage.__call__)
+        )
 
     def __repr__(self) -> str:
         found = self._found  # a repr does not look anything up or plan again
@@ -180,16 +182,3 @@ class Compiled(_Program):
 # no function whose signature could be asked for.
 setattr(Compiled, "__call__", Compiled.__dict__["_run"])  # noqa: B010
 setattr(Compiled, "__signature__", inspect.signature(lambda *args, **kwargs: None))  # noqa: B010
-
-
-def _hidden(stage: Callable[..., Any]) -> Callable[..., Any]:
-    """The calls of a stage of ours, whose errors show no frame of this package."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return stage(*args, **kwargs)
-        except Exception as error:
-            hide_own_frames(error)
-            raise
-
-    return call

@@ -9,7 +9,7 @@ other are ops as any others, which fuse with what comes before and after them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -61,28 +61,24 @@ class _Loop:
     @cached_property
     def varying(self) -> frozenset[int]:
         """The ids of ops that differ from iteration to iteration."""
-        found = set[int]()
-        for op in self.needed:
-            index = carried(op)
-            if index is None:
-                varies = any(resolved(operand).id in found for operand in op.operands)
-            else:
-                varies = not self.loop.is_handed_on(op)
-            if varies:
-                found.add(op.id)
-        return frozenset(found)
+        return self._following(lambda op, _: not self.loop.is_handed_on(op))
 
     @cached_property
     def state(self) -> frozenset[int]:
         """The ids of ops that depend on what iterations compute."""
+        return self._following(lambda _, i: i not in self.handed and i not in self.numbers)
+
+    def _following(self, begins: Callable[[Op, int], bool]) -> frozenset[int]:
+        """The ids of the ops of elements, given with their indices, that begin it, and of all that
+        is computed from these."""
         found = set[int]()
         for op in self.needed:
             index = carried(op)
             if index is None:
-                depends = any(resolved(operand).id in found for operand in op.operands)
+                follows = any(resolved(operand).id in found for operand in op.operands)
             else:
-                depends = index not in self.handed and index not in self.numbers
-            if depends:
+                follows = begins(op, index)
+            if follows:
                 found.add(op.id)
         return frozenset(found)
 
