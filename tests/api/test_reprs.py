@@ -136,7 +136,7 @@ def test_names_of_others_are_escaped() -> None:
     call = Call(fun, (np.ones(10_000),), {}, EMULATE, {}, fs.jit)
     check([fs.jit(fun), call, trial.Trial(EVIL, "model", hostile, stitched)])
     left = Stitched(EVIL, hostile, stitched.device, (), (), (Fallback((EVIL,) * 9, EVIL),))
-    check(reached(left, stages.Compiled(EVIL, call, lambda: left)))
+    check(reached(left, stages.Compiled(fun, call, lambda: left)))
     one = fs.report(many, X, X, options=EMULATE)
     check(reached(dataclasses.replace(one, workload=EVIL, notes=(EVIL,) * 9)))
 
