@@ -55,8 +55,8 @@ class Answer:
     those it was called through, JAX's and libraries' among them. `kernels` are those that compute
     it: more than one where each reader computes it for itself. Without one, `reason` says why, and
     `xla` what XLA is estimated to make of it. `candidates` are patterns that would have held it,
-    the most promising first. `equal` names the op that stands for one that the simplifier found to
-    be equal to it.
+    the most promising first. `equal` names the op that stands for it: one that the simplifier
+    found to be equal, or its first copy where its loop was unrolled.
     """
 
     name: str
@@ -162,18 +162,21 @@ class Answers:
     def _all(self) -> Iterator[_Asked]:
         """The ops of the plans, then those of the given program that none of them stands for."""
         stood: dict[called.Place, _Asked] = {}
+        copied: dict[called.Place, _Asked] = {}
         aliases: dict[int | None, Mapping[int, int]] = {}
         for asked in self._planned():
             stood[asked.graph.proto_id, asked.op.origin] = asked
-            stood.setdefault(_written(asked), asked)
+            copied.setdefault(_written(asked), asked)
             aliases[asked.graph.proto_id] = asked.graph.aliases
             yield asked
         for graph in self.given.stitchable if self.given else ():
             equal = aliases.get(graph.proto_id, {})
             for op in graph:
-                if (graph.proto_id, op.origin) not in stood:
+                place = graph.proto_id, op.origin
+                if place not in stood:
                     other = equal.get(op.origin) if op.origin is not None else None
-                    yield _Asked(op, graph, equal=stood.get((graph.proto_id, other)))
+                    stands = copied.get(place) or stood.get((graph.proto_id, other))
+                    yield _Asked(op, graph, equal=stands)
 
     def _planned(self) -> Iterator[_Asked]:
         """The ops of the plans, and those of the loops in them that are one kernel."""

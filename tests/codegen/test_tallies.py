@@ -39,6 +39,8 @@ SAMPLED = {
 NEAR = 0.02
 #: The host compiler reports no store of a byte that a function returned.
 UNSEEN = {"eight_bits_stored": ("output", 1)}
+#: Clamped indices are counted as if none was: at the edges of so small an array more is read.
+CLAMPED = {"gradient_relative"}
 SCOPES = {Scope.TEAM: "team", Scope.BLOCK: "block", Scope.CLUSTER: "cluster", Scope.GRID: "grid"}
 
 
@@ -82,6 +84,8 @@ def test_a_kernel_does_what_was_counted(
             assert other == pytest.approx(one, rel=NEAR), key
         elif name in UPPER:
             assert other <= one, key
+        elif name in CLAMPED:
+            assert other >= one, key
         else:
             assert other == one, key
 

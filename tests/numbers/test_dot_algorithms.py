@@ -86,11 +86,14 @@ def test_precision_of_operands_is_kept(precision, kept):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("precision", ["F32_F32_F32", "highest", "high", "default"])
 def test_products_are_as_exact_as_asked_for(precision, backend):
-    """f32 throughout where it is asked for: tensor cores keep 22 bits of the operands."""
+    """f32 throughout where it is asked for: tensor cores keep 22 bits of the operands, and on a GPU
+    11 where nothing is asked for, as XLA's libraries do."""
     fun = product(precision, np.float32)
     run = compiled(fun, X, Y, backend=backend)
     assert any("dot" in kernel.source for kernel in run.kernels)
     assert ("fs_mma" in run.kernels[0].source) == (precision in ("high", "default"))
     exact = np.tanh(X.astype(np.float64) @ Y * 0.1) + 1
     limit = 1e-7 if precision in ("F32_F32_F32", "highest") else 3e-7
+    if precision == "default" and backend == "cuda":
+        limit = 2e-4
     assert relative_error(np.asarray(run(X, Y)), exact) <= limit
