@@ -16,6 +16,7 @@ from fusionstitch.codegen.invariants import check_region
 from fusionstitch.codegen.rewrite.banded_products import with_banded_products
 from fusionstitch.codegen.rewrite.comparisons import mark_compared
 from fusionstitch.codegen.rewrite.complex_pairs import split_complex
+from fusionstitch.codegen.rewrite.dot_dims import keep_dims_apart
 from fusionstitch.codegen.rewrite.expansions import expand
 from fusionstitch.codegen.rewrite.factors import take_out_factors
 from fusionstitch.codegen.rewrite.halo_tiles import with_halos
@@ -79,6 +80,11 @@ PASSES: tuple[Pass, ...] = (
         "complex",
         "complex numbers become pairs of floats",
         lambda graph, _: split_complex(graph),
+    ),
+    Pass(
+        "dims of dots",
+        "dims that were merged for a dot, and come apart after it, stay apart",
+        lambda graph, _: keep_dims_apart(graph),
     ),
     Pass(
         "scans",

@@ -50,30 +50,35 @@ def _as_sum(dot: Op) -> list[Op] | None:
     side, band = found
     chain, x = Chain(dot), dot.operands[1 - side]
     [along] = dot.attrs["lhs_contract" if side == 1 else "rhs_contract"]
-    column = dot.shape.rank - 1 if side == 1 else 0  # of the results, that along the columns
+    order = [d for d in range(x.shape.rank) if d != along]  # of the dims of the result
+    order.insert(len(order) if side == 1 else 0, along)
+    if x.opcode == "transpose":  # elements are taken in the order in which they are computed
+        before = x.attrs["dimensions"]
+        along, order, x = before[along], [before[d] for d in order], x.operands[0]
+    dims = tuple(band.starts.size if d == along else n for d, n in enumerate(x.dims))
     starts, weights = chain.constant(band.starts, "s32"), chain.constant(band.weights, "f32")
     terms = []
     for tap in range(len(band.weights)):
         first = starts
         if tap:
             first = chain.like(starts, "add", starts, chain.integers(tap, starts.dims))
-        value = _taken(chain, x, along, first, column, dot.dims)
+        value = _taken(chain, x, along, first, dims)
         if value.dtype != "f32":
-            value = chain.make("convert", "f32", value.dims, value)
+            value = chain.make("convert", "f32", dims, value)
         row = chain.make("reshape", "f32", starts.dims, chain.part(weights, 0, tap, tap + 1))
-        weight = chain.make("broadcast", "f32", dot.dims, row, dimensions=(column,))
+        weight = chain.make("broadcast", "f32", dims, row, dimensions=(along,))
         terms.append(chain.like(value, "multiply", value, weight))
     total = functools.reduce(lambda a, b: chain.like(a, "add", a, b), terms)
     if dot.dtype != "f32":
-        chain.make("convert", dot.dtype, dot.dims, total)
+        total = chain.make("convert", dot.dtype, dims, total)
+    chain.in_order(total, tuple(order))
     return chain.done()
 
 
-def _taken(chain: Chain, x: Op, along: int, indices: Op, column: int, dims: tuple[int, ...]) -> Op:
-    """The elements of `x` at `indices` [columns] along a dim, with the columns in dim `column` of
-    `dims`."""
+def _taken(chain: Chain, x: Op, along: int, indices: Op, dims: tuple[int, ...]) -> Op:
+    """The elements of `x` at `indices` [columns] along a dim, which becomes that of the columns."""
     attrs: dict[str, Any] = {
-        "offset_dims": tuple(d for d in range(len(dims)) if d != column),
+        "offset_dims": tuple(d for d in range(len(dims)) if d != along),
         "collapsed_slice_dims": (along,),
         "start_index_map": (along,),
         "index_vector_dim": 1,
