@@ -68,7 +68,7 @@ def gradient(a, b):  # type: ignore[no-untyped-def]
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
-    **{f"cholesky {n}": (jnp.linalg.cholesky, (definite(11, n, n),)) for n in (1, 2, 5, 8)},
+    **{f"cholesky {n}": (jnp.linalg.cholesky, (definite(11, n, n),)) for n in (1, 2, 5, 12)},
     "cholesky upper": (lambda a: jnp.linalg.cholesky(a, upper=True), (definite(7, 3, 3),)),
     "cholesky wide": (jnp.linalg.cholesky, (definite(5, 4, 4, dtype=np.float64),)),
     "cholesky of one": (jnp.linalg.cholesky, (definite(4, 4),)),
@@ -78,6 +78,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "solve": (jnp.linalg.solve, (rows_to_swap(9, 4, 4), drawn(9, 4, 3))),
     "determinant": (jnp.linalg.det, (drawn(20, 5, 5),)),
     "log determinant": (jnp.linalg.slogdet, (drawn(20, 4, 4),)),
+    "whitened": (
+        lambda a, b: linalg.solve_triangular(jnp.tril(a), b.T, lower=True).sum(0),
+        (definite(16, 16), drawn(40, 16)),
+    ),
     "solves": (
         lambda a, b: [
             linalg.solve_triangular(a, b, lower=lower, trans=trans, unit_diagonal=unit)
