@@ -160,6 +160,30 @@ def select_known(op: Op) -> Op | None:
     return x if known else y
 
 
+@rule("compare")
+def compare_of_either(op: Op) -> Op | Make | None:
+    """select(p, a, b) != c -> p, where that is true of a and false of b; not p the other way
+    around; the same of a converted condition"""
+    x, y = op.operands
+    other = splat(y)
+    if x.opcode == "select" and x.operands[0].dims == x.dims:
+        condition, values = x.operands[0], [splat(value) for value in x.operands[1:]]
+    elif x.opcode == "convert" and x.operands[0].dtype == "pred":
+        condition, values = x.operands[0], [np.ones((), bool), np.zeros((), bool)]
+    else:
+        return None
+    if other is None or any(value is None for value in values):
+        return None
+    dtype = NUMPY_DTYPES[x.dtype]
+    of_true, of_false = (
+        bool(evaluate_op(op, [np.asarray(value, dtype), np.asarray(other, dtype)]))
+        for value in values
+    )
+    if of_true == of_false:
+        return None
+    return condition if of_true else Make("not", (condition,))
+
+
 _UNITS = {"add": 0, "multiply": 1, "or": 0, "xor": 0, "and": -1}
 
 

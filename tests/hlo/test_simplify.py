@@ -53,6 +53,29 @@ CASES = {
     "reshapes": (X + "a = f32[32] reshape(x); ROOT r = f32[8,4] reshape(a)", "reshape(x)"),
     "there and back": (X + "a = f32[32] reshape(x); ROOT r = f32[4,8] reshape(a)", "x"),
     "bitcast": (X + "ROOT r = f32[32] bitcast(x)", "reshape(x)"),
+    "one or the other, compared": (
+        "p = pred[4] parameter(0); a = f32[] constant(1); b = f32[] constant(0);"
+        "m = f32[4] broadcast(a), dimensions={}; n = f32[4] broadcast(b), dimensions={};"
+        "s = f32[4] select(p, m, n); ROOT r = pred[4] compare(s, n), direction=NE",
+        "p",
+    ),
+    "the other one, compared": (
+        "p = pred[4] parameter(0); a = f32[] constant(1); b = f32[] constant(0);"
+        "m = f32[4] broadcast(a), dimensions={}; n = f32[4] broadcast(b), dimensions={};"
+        "s = f32[4] select(p, m, n); ROOT r = pred[4] compare(s, m), direction=LT",
+        "not(p)",
+    ),
+    "a condition as a number": (
+        "p = pred[4] parameter(0); s = s32[4] convert(p); b = s32[] constant(0);"
+        "n = s32[4] broadcast(b), dimensions={}; ROOT r = pred[4] compare(s, n), direction=EQ",
+        "not(p)",
+    ),
+    "one or the other, either way": (
+        "p = pred[] parameter(0); a = f32[] constant(1); b = f32[] constant(0);"
+        "s = f32[] select(p, a, b); c = f32[] constant(2);"
+        "ROOT r = pred[] compare(s, c), direction=LT",
+        "compare(select(p, 1.0, 0.0), 2.0)",
+    ),
     "transposes": (
         X + "a = f32[8,4] transpose(x), dimensions={1,0};"
         "ROOT r = f32[4,8] transpose(a), dimensions={1,0}",
