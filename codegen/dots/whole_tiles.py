@@ -11,10 +11,11 @@ takes apart are padded, so that no element of an output knows of those beside it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fusionstitch.codegen.annotations import like
-from fusionstitch.codegen.dots.streams import rows_among
+from fusionstitch.codegen.dots.streams import rows_among, suits_more
 from fusionstitch.codegen.dots.tile import TENSOR_ROWS
 from fusionstitch.codegen.loops.once import BLOCK_ROWS
 from fusionstitch.codegen.loops.stream import Stream
@@ -26,8 +27,10 @@ from fusionstitch.hlo.semantics import Kind, kind_of
 
 #: Rows whose work a block does beside its own: it loads all columns.
 LOADING_ROWS = 16
-#: Elements of 16 bits in a row up to which a block has `BLOCK_ROWS` rows; of others half as many.
-MOST_NARROW = 64
+#: Elements of 16 bits in a row up to which a block has `BLOCK_ROWS` rows, and up to which it has if
+#: more columns are in registers at a time (codegen/dots/streams.py); or there are so many that
+#: blocks of half the rows have no more warps. All others have half as many.
+MOST_NARROW, MOST_OF_MORE, WIDE_NARROW = 64, 32, 128
 #: What padded rows have to take at most, as a share of what the parts that there are take.
 WORTH = 0.95
 
@@ -38,7 +41,7 @@ def fill_tiles(graph: Graph, stream: Stream) -> Graph:
         product = graph.ops[number]
         for dim in _rows(product):
             extent = product.dims[dim]
-            padded = padded_rows(extent, _most(product))
+            padded = padded_rows(extent, _most(product, dim))
             if padded is None:
                 continue
             rows = _rows_below(graph, product, dim)
@@ -63,19 +66,32 @@ def _work(extent: int, part: int) -> int:
     return blocks * (warps * TENSOR_ROWS + LOADING_ROWS)
 
 
-def _most(product: Op) -> int:
-    """The most rows of a block, whose registers hold the operand of its rows."""
+def _most(product: Op, dim: int) -> int:
+    """The most rows, along a dim, of a block, whose registers hold the operand of its rows."""
     wide = max(inner_extents(product), default=1)
+    whole = wide <= MOST_NARROW
+    if suits_more(wide, math.prod(_across(product, dim))):
+        whole = wide <= MOST_OF_MORE or wide == WIDE_NARROW
     narrow = all(o.shape.bytes <= 2 * o.shape.size for o in product.operands)
-    return BLOCK_ROWS if narrow and wide <= MOST_NARROW else BLOCK_ROWS // 2
+    return BLOCK_ROWS if whole and narrow else BLOCK_ROWS // 2
+
+
+def _across(product: Op, dim: int) -> Sequence[int]:
+    """The extents of the dims of a dot that come from the other operand than a dim does."""
+    sides = _sides(product)
+    return [product.dims[d] for d in sides[dim in sides[0]]]
+
+
+def _sides(product: Op) -> tuple[range, range]:
+    """The dims of a dot that come from one operand, and those from the other."""
+    batch = len(product.attrs["lhs_batch"])
+    left = product.operands[0].shape.rank - len(product.attrs["lhs_contract"])
+    return range(batch, left), range(left, product.shape.rank)
 
 
 def _rows(product: Op) -> list[int]:
     """The dims of a dot that may be its rows, one of either operand."""
-    batch = len(product.attrs["lhs_batch"])
-    left = product.operands[0].shape.rank - len(product.attrs["lhs_contract"])
-    sides = (range(batch, left), range(left, product.shape.rank))
-    long = ([d for d in dims if product.dims[d] > 1] for dims in sides)
+    long = ([d for d in dims if product.dims[d] > 1] for dims in _sides(product))
     rows = (rows_among(dims, product.dims.__getitem__) for dims in long)
     return [dim for dim in rows if dim is not None]
 

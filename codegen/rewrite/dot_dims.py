@@ -13,8 +13,9 @@ is computed from is seen (dots/chains.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fusionstitch.codegen.annotations import like
 from fusionstitch.codegen.rewrite.region import rebuilt, rewrite, with_used
@@ -98,9 +99,11 @@ class _Apart:
             return value
         return self._kept(Op("reshape", as_.shape, (value,), source=as_.source))
 
-    def _made(self, op: Op, parts: Parts, operands: Sequence[Op], attrs: object = None) -> _Value:
+    def _made(
+        self, op: Op, parts: Parts, operands: Sequence[Op], attrs: Mapping[str, Any]
+    ) -> _Value:
         shape = Shape(op.dtype, _flat(parts))
-        made = Op(op.opcode, shape, tuple(operands), attrs or op.attrs, op.name, source=op.source)
+        made = Op(op.opcode, shape, tuple(operands), attrs, op.name, source=op.source)
         return _Value(self._kept(like(made, op)), parts)
 
     def _dot(self, op: Op) -> _Value | None:
@@ -130,7 +133,7 @@ class _Apart:
         if not known:
             return None
         parts = known[0]
-        return self._made(op, parts, [self._as(o, parts) for o in op.operands])
+        return self._made(op, parts, [self._as(o, parts) for o in op.operands], op.attrs)
 
     def _as(self, old: Op, parts: Parts) -> Op:
         """An operand with its dims like that."""

@@ -112,7 +112,7 @@ def test_images_in_pieces_and_a_class_fill_their_blocks(length: int) -> None:
     assert not kernel.scratch
     assert not kernel.cooperative
     assert nest.rows % TENSOR_ROWS == 0
-    assert nest.rows * group.tiles == 192 * (padded_rows(length, 128) or 0)
+    assert nest.rows * group.tiles == 192 * (padded_rows(length, 64) or 0)
 
 
 # ---- what is computed ----------------------------------------------------------------------------
