@@ -54,7 +54,9 @@ class Visited:
                 return 0
             low, high = _in_sectors(int(np.min(values)), int(np.max(values)) + width)
             key = low, high, min(high - low, max(total * width, brought))
-            block = min(high - low, -(-brought // grid.extent))
+            block = high - low
+            if block > self.near:  # else it is kept, however often it is visited
+                block = min(block, -(-brought // grid.extent))
             return self._visit(key, block, brought, grid)
         if not isinstance(at, (int, Sum)):  # the data decides which
             key = 0, self.size, min(self.size, brought)
