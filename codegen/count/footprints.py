@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fusionstitch.codegen.count.axes import Axis, Part
+from fusionstitch.codegen.count.axes import Array, Axis, Part
 from fusionstitch.codegen.count.executions import Executions
 from fusionstitch.codegen.count.tally import Footprint
 from fusionstitch.codegen.count.values import Large, Sum, Value
 from fusionstitch.codegen.count.values import at as value_at
 from fusionstitch.costmodel.kernel_cost import Again
-from fusionstitch.costmodel.work import SECTOR_BYTES
+from fusionstitch.costmodel.work import LINE_BYTES, SECTOR_BYTES
 
 
 @dataclass(eq=False)
@@ -41,6 +41,8 @@ class Visited:
     size: int
     near: int
     parts: dict[tuple[int, int, int], _Region] = field(default_factory=dict)
+    #: bytes at points of the same executions
+    recent: dict[Executions, list[Array]] = field(default_factory=dict)
 
     def add(self, at: Value, width: int, runs: Executions, sectors: int, grid: Axis) -> int:
         """An access of `width` bytes, so many after the begin. Gives the bytes that come to
@@ -48,9 +50,14 @@ class Visited:
         total, brought = runs.total, sectors * SECTOR_BYTES
         if isinstance(at, Large) and total:
             values = value_at(at, runs.points)
+            if self._has_come(values, runs):
+                return 0
             low, high = _in_sectors(int(np.min(values)), int(np.max(values)) + width)
             key = low, high, min(high - low, max(total * width, brought))
-            return self._visit(key, high - low, brought, grid)
+            block = high - low
+            if block > self.near:  # else it is kept, however often it is visited
+                block = min(block, -(-brought // grid.extent))
+            return self._visit(key, block, brought, grid)
         if not isinstance(at, (int, Sum)):  # the data decides which
             key = 0, self.size, min(self.size, brought)
             return self._visit(key, self.size, brought, grid)
@@ -61,6 +68,15 @@ class Visited:
         key = low, high, min(visits, high - low)
         block = min(_distinct(own, width), _span(own) + width)
         return self._visit(key, block, brought, grid, len(own) == len(found.parts))
+
+    def _has_come(self, values: Array, runs: Executions) -> bool:
+        """Whether each of these bytes lies beside one that the same thread has just visited, as the
+        terms of a short sum do: then its line is there."""
+        for others in self.recent.get(runs, ()):
+            if np.abs(values - others).max() < LINE_BYTES // 2:
+                return True
+        self.recent.setdefault(runs, []).append(values)
+        return False
 
     def _visit(
         self, key: tuple[int, int, int], block: int, brought: int, grid: Axis, common: bool = False

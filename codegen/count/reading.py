@@ -8,8 +8,18 @@ from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
+from fusionstitch.codegen.count.axes import Array
 from fusionstitch.codegen.count.conditions import Condition, below_zero, is_zero
-from fusionstitch.codegen.count.values import UNKNOWN, Large, Sum, Unknown, Value, least, unknown
+from fusionstitch.codegen.count.values import (
+    UNKNOWN,
+    Large,
+    Sum,
+    Unknown,
+    Value,
+    least,
+    looked_up,
+    unknown,
+)
 from fusionstitch.codegen.index_maps.index import Fetched, Index, Quotient, Var
 from fusionstitch.codegen.ir.expressions import (
     SHARED,
@@ -38,12 +48,13 @@ from fusionstitch.codegen.ir.types import INTEGERS
 class Location:
     """Where a pointer points: a memory, `item` bytes per element, and `offset` bytes from the begin
     of a buffer, which is aligned. `buffers` has the name and the bytes of the buffer, or of all
-    that it may be."""
+    that it may be. Of a table of integers the elements are known."""
 
     memory: Memory
     item: int
     offset: Value = 0
     buffers: tuple[tuple[str, int], ...] = ()
+    integers: Array | None = None
 
 
 @dataclass(eq=False)
@@ -87,11 +98,29 @@ class Names:
             return found if expr.type in INTEGERS else unknown(found)
         if kind is Not:
             return unknown(self.value(expr.condition))
-        if kind is Load or kind is LoadVector:
+        if kind is Load:
+            return self.loaded(expr)
+        if kind is LoadVector:
             return unknown(self.value(expr.at))
         if kind is Arithmetic:
-            return unknown(*map(self.value, expr.arguments))
+            return self.computed(expr)
         return UNKNOWN
+
+    def loaded(self, expr: Load) -> Value:
+        """An element in memory: of the kernel's own tables it is known."""
+        at, location = self.value(expr.at), self.location(expr.buffer)
+        if location is None or location.integers is None or location.offset != 0:
+            return unknown(at)
+        return looked_up(location.integers, at)
+
+    def computed(self, expr: Arithmetic) -> Value:
+        """What an elementwise op makes of integers."""
+        values = [self.value(argument) for argument in expr.arguments]
+        combine = _OPERATORS.get(_ADDING.get(expr.op.opcode, ""))
+        if combine is None or expr.op.dtype not in _INDICES:
+            return unknown(*values)
+        found: Value = combine(*values)
+        return found
 
     def infix(self, expr: Infix) -> Value:
         combine = _OPERATORS.get(expr.operator)
@@ -184,6 +213,9 @@ _OPERATORS: Mapping[str, Any] = {
     "/": lambda a, b: a // b,
     "%": lambda a, b: a % b,
 }
+#: Ops of integers that positions are computed by, and their operators.
+_ADDING = {"add": "+", "subtract": "-", "multiply": "*"}
+_INDICES = frozenset({"s32", "s64"})
 _COMPARE: Mapping[str, Any] = {
     "<": lambda a, b: below_zero(a - b),
     "<=": lambda a, b: below_zero(a - b - 1),

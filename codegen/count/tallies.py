@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fusionstitch.codegen.count import chains
 from fusionstitch.codegen.count.amounts import Amounts
 from fusionstitch.codegen.count.axes import Axis
@@ -107,7 +109,10 @@ class _Walk(Visits):
         for buffer in self.lowered.buffers:
             item = buffer.type.bytes
             known = (buffer.name, item * buffer.size)
-            self.names.locations[buffer.name] = Location(buffer.memory, item, buffers=(known,))
+            integers = np.array(buffer.integers) if buffer.integers else None
+            self.names.locations[buffer.name] = Location(
+                buffer.memory, item, buffers=(known,), integers=integers
+            )
         if self.syncing:
             self.synced(self.lowered.body)
         else:

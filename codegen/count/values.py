@@ -239,6 +239,20 @@ def least(a: Value, b: Value) -> Value:
     return mixed(a, b, np.minimum)
 
 
+def looked_up(table: Array, at_: Value) -> Value:
+    """The elements of a table at positions."""
+    if isinstance(at_, Unknown):
+        return unknown(at_)
+
+    def found(positions: Any, _: Any = 0) -> Any:
+        # of positions that a condition leaves out, any element will do
+        return table[np.clip(positions, 0, len(table) - 1)]
+
+    if isinstance(at_, int):
+        return int(found(at_))
+    return mixed(at_, 0, found)
+
+
 def ends(value: int | Sum) -> tuple[int, int]:
     """The least and the greatest value."""
     return value.ends if isinstance(value, Sum) else (value, value)

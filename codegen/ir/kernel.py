@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
@@ -22,7 +22,7 @@ class Overwriting:
 @dataclass(frozen=True)
 class Buffer:
     """`size` elements of a type, that in memory. An input is `overwritten` where an output
-    may lie in the same memory."""
+    may lie in the same memory. Of a table of integers all are known."""
 
     name: str
     type: Scalar | Record
@@ -31,6 +31,7 @@ class Buffer:
     overwritten: bool = False
     #: what may be written over an input when all threads are done with it
     by: Overwriting | None = None
+    integers: tuple[int, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,9 @@ class _Merger:
         #: by group, its stages and those of other groups that it waits for, as bitsets of numbers
         self.bits: dict[Group, int] = {}
         self.above: dict[Group, int] = {}
+        #: what is read, and by which stage, the largest value first
+        self.edges = [(producer, stage) for stage in stages for producer, _ in stage.reads]
+        self.edges.sort(key=lambda edge: -edge[0].op.shape.bytes)
 
     def run(self, merge: bool) -> list[Group]:
         if merge:
@@ -132,13 +135,65 @@ class _Merger:
         if linked and (self._streams(left) or self._streams(right)):
             self._replace(left, right, merged)  # elements of a stream are never stored
             return True
-        if shared_bytes(merged) > self.device.shared_per_block:
+        if not self._pays(left, right, merged):
             return False
-        together, apart = merged.figures.us, left.figures.us + right.figures.us
-        if together > apart and together > apart + self._saved_us(left, right):
+        if linked and self._parts_more(left, right):
             return False
         self._replace(left, right, merged)
         return True
+
+    def _pays(self, left: Group, right: Group, merged: Group) -> bool:
+        """Whether a block has the memory for both, and they gain from being one group."""
+        if shared_bytes(merged) > self.device.shared_per_block:
+            return False
+        together, apart = merged.figures.us, left.figures.us + right.figures.us
+        return together <= apart or together <= apart + self._saved_us(left, right)
+
+    def _parts_more(self, left: Group, right: Group) -> bool:
+        """Whether two groups as one would keep others apart that have more to gain, because the
+        one that reads larger values of the other would wait for a sum that waits for them:
+
+            weights -> losses(weights, rows)    gradient(rows, sum(weights))
+
+        Losses stay with rows, and so does the gradient; weights go through memory."""
+        if len(self.stages) > MOST_STAGES:
+            return False
+        saved = self._saved_us(left, right)
+        tried = set()
+        for producer, reader in self.edges:
+            pair = before, after = self.group_of[producer], self.group_of[reader]
+            if before is after or pair in tried or {before, after} == {left, right}:
+                continue
+            if 2 * self._us(producer) <= saved:
+                return False
+            tried.add(pair)
+            if not self._between(before, after, left, right) or self._cyclic(before, after):
+                continue
+            if self._saved_us(before, after) > saved and self._may_be_one(before, after):
+                return True
+        return False
+
+    def _between(self, before: Group, after: Group, left: Group, right: Group) -> bool:
+        """Whether a path from one group to another would pass through a third, if `left` and
+        `right` were one."""
+        both = self.bits[left] | self.bits[right]
+        if before not in (left, right) and after not in (left, right):
+            above = self.above[left] | self.above[right]
+            return bool(self.above[after] & both and above & self.bits[before])
+        ends = {left, right, before, after}
+        start = both if before in (left, right) else self.bits[before]
+        stages = after.stages if before in (left, right) else [*left.stages, *right.stages]
+        read = {self.group_of[producer] for stage in stages for producer, _ in stage.reads}
+        return any(self.above[third] & start for third in read - ends)
+
+    def _may_be_one(self, left: Group, right: Group) -> bool:
+        """Whether two groups are as many tiles together as alone, and gain from that."""
+        merged = Group.merged(left, right)
+        return merged.tiles >= min(left.tiles, right.tiles) and self._pays(left, right, merged)
+
+    def _us(self, stage: Stage) -> float:
+        """What it takes to store a value, or to read it."""
+        return stage.op.shape.bytes / self.device.l2_bytes_per_s * 1e6
 
     def _streams(self, group: Group) -> bool:
         dots = self.stream.dots

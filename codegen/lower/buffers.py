@@ -8,12 +8,18 @@ from fusionstitch.codegen.ir.types import computed, stored
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.literals import only_element
 
+#: Types of positions.
+_INDICES = frozenset({"s32", "s64", "u8", "u16", "u32"})
+
 
 def buffer_of(op: Op, name: str, memory: Memory, overwritten: bool = False) -> Buffer:
     """The buffer that holds a value in memory."""
     # a table holds what is computed with
     element = computed(op.dtype) if memory is Memory.CONSTANT else stored(op.dtype)
-    return Buffer(name, element, op.shape.size, memory, overwritten)
+    integers: tuple[int, ...] = ()
+    if memory is Memory.CONSTANT and op.dtype in _INDICES:
+        integers = tuple(op.attrs["value"].ravel().tolist())
+    return Buffer(name, element, op.shape.size, memory, overwritten, integers=integers)
 
 
 def is_table(op: Op) -> bool:

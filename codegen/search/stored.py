@@ -16,6 +16,7 @@ from dataclasses import replace
 from fusionstitch.codegen.decisions import decide, decide_splits, synchronisation
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.loops.once import again, materialized
+from fusionstitch.codegen.loops.picked import picked
 from fusionstitch.codegen.loops.pieces import joined
 from fusionstitch.codegen.loops.stream import NOTHING
 from fusionstitch.codegen.rewrite.sunk import sink_concatenates
@@ -140,7 +141,7 @@ def starts(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
     seen = {own.template}
     in_items = own.sunk and own.before is not None and has_items(own.before)
     # an item that a thread has in registers leaves in pieces
-    for kind in (_with_more,) if in_items else (_in_one, _sunk, _haloed, _with_more):
+    for kind in (_with_more,) if in_items else (_in_one, _sunk, _haloed, _with_more, _picking):
         for one in kind(own, settings):
             if (text := one.template) not in seen:
                 seen.add(text)
@@ -173,6 +174,19 @@ def _in_one(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
     if in_pieces(own) and not _is_fixed(own):
         with LeftOut(settings.options.check):
             yield _decided(own, replace(settings, joined=frozenset()))
+
+
+def _picking(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:
+    """The schedules in which loops pick elements of what they compute for sums of others, if there
+    are such sums."""
+    if _is_fixed(own):
+        return
+    waiting = synchronisation(settings)
+    more = (materialized(own.graph, NOTHING, waiting, spread) for spread in (False, True))
+    for ids in dict.fromkeys((stored(own), *more)):
+        if found := picked(own.graph, ids):
+            with LeftOut(settings.options.check):
+                yield restored(own, ids | found, settings)
 
 
 def _with_more(own: Scheduled, settings: Settings) -> Iterator[Scheduled]:

@@ -113,6 +113,46 @@ def test_a_warp_touches_no_more_lines_than_an_array_has(size: int, lines: int) -
     assert found.loads[Memory.INPUT, 4].lines == 8 + 8 * lines
 
 
+def looked_up(steps: int, *more: int, grid: int = 1, size: int = 256) -> Lowered:
+    """Elements of `x` at positions in a table of `size`, each so many `steps` after the last; then
+    those that lie some elements after them."""
+    table = Buffer(
+        "table", INT, size, Memory.CONSTANT, integers=tuple(range(0, size * steps, steps))
+    )
+    places = load((BLOCKS * 256 + THREADS) % size, "i", "table")
+    sums = (infix("+", Name("i"), n) for n in more)
+    found = kernel(places, *(load(at, "value") for at in (Name("i"), *sums)), grid=grid)
+    return replace(found, buffers=(*found.buffers, table))
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(1, 8 * 4), (2, 8 * 8), (100, 256)])
+def test_positions_in_a_table_of_the_kernel_are_known(steps: int, expected: int) -> None:
+    assert count(looked_up(steps)).loads[Memory.INPUT, 4].sectors == expected
+
+
+def test_an_integer_that_is_computed_of_known_ones_is_known() -> None:
+    """Two steps from one table to the next."""
+    scalar = Shape("s32", ())
+    twice = Op("add", scalar, (Op("parameter", scalar), Op("parameter", scalar)))
+    body = (
+        load(THREADS, "i", "table"),
+        Let(INT, "j", Arithmetic(twice, (Name("i"),) * 2, "default")),
+    )
+    known = looked_up(1)
+    found = count(replace(known, body=(*body, load(Name("j")))))
+    assert found.loads[Memory.INPUT, 4].sectors == 8 * 8
+
+
+def test_neighbours_of_what_a_thread_has_visited_have_come() -> None:
+    """Positions of more combinations than are looked at one by one."""
+    one, three, far = (
+        count(looked_up(2, *more, grid=999, size=1000)).phases[0].read["x"]
+        for more in ((), (1, 2), (100_000,))
+    )
+    assert (three.moved, three.again) == (one.moved, ())
+    assert far.moved > one.moved
+
+
 def test_neighbours_that_share_a_place_share_its_sectors() -> None:
     """A row that the data decides, of 32 elements for 32 lanes."""
     row = load(THREADS // 32, "i", "at")

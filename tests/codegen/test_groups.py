@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from fusionstitch.codegen.dots.groups import tile_dots
@@ -18,12 +21,13 @@ from fusionstitch.codegen.loops.groups import (
 )
 from fusionstitch.codegen.loops.merging import form_groups
 from fusionstitch.codegen.loops.nests import Role, form_nests
+from fusionstitch.codegen.loops.once import materialized
 from fusionstitch.codegen.loops.phases import phases
 from fusionstitch.codegen.loops.stages import find_stages, form_of
 from fusionstitch.codegen.schedule.split import find_splits, split_reductions
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Op
-from tests.codegen.regions import whole
+from tests.codegen.regions import whole, whole_of
 from tests.graphs import Builder, layernorm, layernorm_backward, softmax
 
 H200 = device("h200")
@@ -357,3 +361,27 @@ def test_what_is_computed_of_sums_does_not_part_them() -> None:
     sums = [b.reduce(op, (1,)) for op in (b.exp(d), b.tanh(d), b.mul(d, d))]
     [group] = groups_of(b, *(b.exp(total) for total in sums))
     assert opcodes(group).count("reduce") == 3
+
+
+def test_a_group_waits_for_no_sum_of_which_a_reader_of_its_rows_could_have_been_part() -> None:
+    """Losses by weights, and gradients by the sum of all weights: both read the rows' exponentials.
+    Before: weights and losses, then the sum, then the exponentials again."""
+
+    def losses(x: Any, weight: Any) -> Any:
+        weights = jnp.exp(weight) * jnp.tanh(weight)
+        large = jnp.exp(x) * jnp.tanh(x)
+        sums = large.sum(1)
+        gradient = large / sums[:, None] * (weights / weights.sum())[:, None]
+        return weights, jnp.log(sums) * weights, gradient.sum(1), gradient
+
+    shapes = [jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((1 << 18, 512), (1 << 18,))]
+    graph = whole_of(losses, *shapes)
+    first: dict[int, int] = {}  # the weights, and the exponentials
+    for op in graph:
+        if op.opcode == "multiply":
+            first.setdefault(op.shape.rank, op.id)
+    stages = find_stages(graph, stored=materialized(graph) | set(first.values()))
+    weights, total, rows = form_groups(stages, H200)
+    assert opcodes(weights) == ["multiply"]
+    assert opcodes(total) == ["reduce"]
+    assert len(rows.stages) == len(stages) - 2
