@@ -13,8 +13,9 @@ is computed from is seen (dots/chains.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fusionstitch.codegen.annotations import like
 from fusionstitch.codegen.rewrite.region import rebuilt, rewrite, with_used
@@ -98,7 +99,9 @@ class _Apart:
             return value
         return self._kept(Op("reshape", as_.shape, (value,), source=as_.source))
 
-    def _made(self, op: Op, parts: Parts, operands: Sequence[Op], attrs: object = None) -> _Value:
+    def _made(
+        self, op: Op, parts: Parts, operands: Sequence[Op], attrs: Mapping[str, Any] | None = None
+    ) -> _Value:
         shape = Shape(op.dtype, _flat(parts))
         made = Op(op.opcode, shape, tuple(operands), attrs or op.attrs, op.name, source=op.source)
         return _Value(self._kept(like(made, op)), parts)
