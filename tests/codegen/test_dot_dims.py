@@ -197,6 +197,15 @@ def dropped(q: Array, k: Array, v: Array, keep: Array) -> Array:
     return batched(v.transpose(0, 2, 3, 1), p, 3, 3, 2).transpose(0, 3, 1, 2)
 
 
+def beside(q: Array, k: Array, v: Array, other: Array) -> Array:
+    """Weights beside which each row has one of no key."""
+    s = batched(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), 3, 2, 2).astype(F32)
+    top = jnp.maximum(s.max(-1, keepdims=True), other[:, None, None])
+    e = jnp.exp(s - top)
+    p = e / (e.sum(-1, keepdims=True) + jnp.exp(other[:, None, None] - top))
+    return batched(v.transpose(0, 2, 3, 1), p.astype(v.dtype), 3, 3, 2).transpose(0, 3, 1, 2)
+
+
 def _values(seed: int, dtype: Any, *dims: tuple[int, ...]) -> list[np.ndarray]:
     make = np.random.default_rng(seed)
     return [make.standard_normal(d).astype(dtype) for d in dims]
@@ -222,6 +231,7 @@ def _cases() -> dict[str, Case]:
         "grouped_f16": (grouped_merged, _many(F16, 80)),
         **{f"masked_{t.__name__}": (masked, [*_heads(t), counts]) for t in (F32, BF16, F16)},
         "masked_wide": (masked, [*_heads(BF16, 33, 40, 128), counts]),
+        "beside": (beside, [*_heads(F32, 37, 150), np.array([-90, 0.5, 3], F32)]),
         "dropped": (dropped, [*_heads(BF16, 37, 150), *keep]),
     }
     return {name: _case(name, fun, args) for name, (fun, args) in found.items()}
@@ -239,7 +249,7 @@ def test_kernels_are_near_the_float64_run(host_compiler: str) -> None:
     streamed = [
         name for name, case in cases.items() if "fs_mma_across" in built.kernels[case].source
     ]
-    assert {name.split("_")[0] for name in streamed} == {"grouped", "masked", "dropped"}
+    assert {name.split("_")[0] for name in streamed} == {"grouped", "masked", "dropped", "beside"}
     for case in cases.values():
         for order, seed in ORDERS:
             built.check(case, order, seed)
@@ -279,12 +289,18 @@ def test_matrix_products_are_streamed_as_well_as_what_was_traced() -> None:
     assert all("loop stream" in kernel.template for kernel in made)
 
 
-@pytest.mark.parametrize("fun", [masked, dropped])
-def test_masked_weights_are_divided_behind_their_sum(fun: Any) -> None:
+@pytest.mark.parametrize(
+    ("fun", "last"),
+    [
+        (masked, ((16,), np.int32)),
+        (dropped, ((16, 4, 333, 333), F32)),
+        (beside, ((4,), F32)),
+    ],
+)
+def test_weights_are_divided_behind_their_sum(fun: Any, last: Any) -> None:
     """One walk along the columns: every score is computed once."""
     shapes = [(16, 333, 4, 32)] * 3
     args: list[Any] = [jax.ShapeDtypeStruct(s, BF16) for s in shapes]
-    last = ((16,), np.int32) if fun is masked else ((16, 4, 333, 333), F32)
     graph = whole_of(fun, *args, jax.ShapeDtypeStruct(*last))
     assert find_streams(graph, H200).sums
     kernel = generate(graph, device("h200"), CodegenOptions(check=True))
