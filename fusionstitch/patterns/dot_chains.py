@@ -35,7 +35,8 @@ def dot_chains(graph: Graph, fusible: int, device: Device) -> Iterator[tuple[int
             whole = _with_read(graph, operands, fusible, others)
             for opcodes in _RESULTS:
                 found = _with_results(graph, whole, fusible, opcodes)
-                yield _without_rim(graph, found), f"{_RULE} ({what})"
+                for bits in (_without_rim(graph, found), found):
+                    yield bits, f"{_RULE} ({what})"
 
 
 def is_dot_chain(pattern: Pattern) -> bool:
@@ -83,8 +84,8 @@ def _with_results(graph: Graph, bits: int, fusible: int, opcodes: frozenset[str]
 
 
 def _without_rim(graph: Graph, bits: int) -> int:
-    """A pattern without the ops that only spread values which it reads: it does so anyway, and XLA
-    may do so for others."""
+    """A pattern without the ops that only spread values which it reads. The kernel is the same; XLA
+    may spread them for others, or need not."""
     for i in ids(bits):
         op = graph.ops[i]
         if spreads(op) and not any(bits >> value.id & 1 for value in spread_values(op)):
