@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fusionstitch.codegen.dots.chains import find_streams, without_factors
+from fusionstitch.codegen.dots.chains import find_streams
+from fusionstitch.codegen.dots.late_factors import without_factors
 from fusionstitch.codegen.dots.whole_tiles import fill_tiles
 from fusionstitch.codegen.invariants import check_region
 from fusionstitch.codegen.rewrite.banded_products import with_banded_products

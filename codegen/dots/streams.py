@@ -54,12 +54,13 @@ LEAST_BLOCKS = 2
 @dataclass(frozen=True)
 class Layout:
     """How the columns' operand of a dot lies in shared memory: `row` elements of type `element`
-    per column, `stride` apart, read `width` at a time."""
+    per column, `stride` apart, read `width` at a time and written `lot` at a time."""
 
     element: str
     width: int
     row: int
     stride: int
+    lot: int
 
     @property
     def item(self) -> int:
@@ -294,7 +295,18 @@ def layout_of(group: Group, nest: Nest, stage: Stage) -> Layout:
     step, rest = (8 * access, 4 * access) if unit == TENSOR_LANES else (32, 16)
     stride = row * item
     stride += (rest - stride) % step
-    return Layout(element, width, row, stride // item)
+    lot = width if element == "f32" else _lot(width, size, stride // item, item)
+    return Layout(element, width, row, stride // item, lot)
+
+
+def _lot(width: int, size: int, stride: int, item: int) -> int:
+    """How many of `size` elements of a column a thread copies at a time, at least `width`: as many
+    as an access has, if that divides columns and what lies between them. (Not floats with all
+    bits, whose products leave no registers for that.)"""
+    lot = width
+    while 2 * lot * item <= ACCESS_BYTES and size % (2 * lot) == 0 == stride % (2 * lot):
+        lot *= 2
+    return lot
 
 
 def element_of(dot: Stage) -> str:

@@ -62,7 +62,7 @@ class ColumnBlocks:
                 self._copy(dot, self.layouts[dot], array)
 
     def _copy(self, dot: Stage, layout: Layout, array: str) -> None:
-        rows, writer, units = self.rows, self.rows.writer, layout.row // layout.width
+        rows, writer, units = self.rows, self.rows.writer, layout.row // layout.lot
         count = self.columns * units
         rounds = variable(writer.name("round"), -(-count // rows.block))
         with ExitStack() as opened:
@@ -77,9 +77,9 @@ class ColumnBlocks:
             column, unit = item // units, item % units
             side = 1 - side_of_rows(rows, dot)
             number = rows.column_block * self.columns + column
-            part = operand_words(rows, dot, side, unit, layout.width, number)
-            to = pointer_at(Name(array), column * layout.stride + unit * layout.width)
-            given = stored(layout.element), layout.width
+            part = operand_words(rows, dot, side, unit, layout.lot, number)
+            to = pointer_at(Name(array), column * layout.stride + unit * layout.lot)
+            given = stored(layout.element), layout.lot
             writer.add(Call(STORE_PACKED, given, (to, Name(part))))
 
 

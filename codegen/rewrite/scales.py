@@ -68,13 +68,14 @@ def _size(opcode: str, factor: Op) -> tuple[float, float]:
 
 
 def _made_of(value: Op) -> set[Op]:
-    """The ops that give `value` element by element, and the first after them."""
+    """The ops that give `value` element by element, and the first after them. Powers of at most 1
+    bring nothing into range, whatever is subtracted in them."""
     found: set[Op] = set()
     todo = [value]
     while todo:
         op = todo.pop()
         if op not in found:
             found.add(op)
-            if kind_of(op.opcode) in _PASSED:
+            if kind_of(op.opcode) in _PASSED and not (op.opcode == "exponential" and most(op) <= 1):
                 todo.extend(op.operands)
     return found

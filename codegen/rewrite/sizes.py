@@ -63,7 +63,7 @@ def least(op: Op, steps: int = MOST_STEPS) -> float:
     if op.opcode == "multiply":
         return sizes[0] * sizes[1]
     if op.opcode == "add" and all(never_negative(x) for x in op.operands):
-        return max(sizes)
+        return max(*sizes, float(_reach_one(*op.operands)))
     return 0.0
 
 
@@ -100,18 +100,51 @@ def _quotient(x: float, y: float) -> float:
 
 
 def _is_power_of_at_most_zero(op: Op) -> bool:
-    return op.opcode == "exponential" and any(_tops(op.operands[0]))
+    if op.opcode != "exponential":
+        return False
+    return any(_tops(op.operands[0])) or _greater(op.operands[0]) is not None
 
 
-def _reaches_one(value: Op, total: Op) -> bool:
+def _greater(exponent: Op) -> Op | None:
+    """The maximum of x and another that is subtracted from x, if that is what an exponent is."""
+    if exponent.opcode != "subtract":
+        return None
+    x, top = exponent.operands
+    return top if top.opcode == "maximum" and x in top.operands else None
+
+
+def _reach_one(left: Op, right: Op) -> bool:
+    """Whether a sum of powers and another power reach 1 together: of differences from the maximum
+    of all of them, as where a softmax has an element beside those of its row."""
+    left, right = (_unmoved(x, frozenset({"reshape"})) for x in (left, right))
+    for total, power in ((left, right), (right, left)):
+        if total.attrs.get("reducer") != "add" or power.opcode != "exponential":
+            continue
+        top = _greater(power.operands[0])
+        if top is not None:
+            x = power.operands[0].operands[0]
+            rows = [_unmoved(one) for one in top.operands if one is not x]
+            if len(rows) == 1 and _reaches_one(total.operands[0], total, (rows[0], top)):
+                return True
+    return False
+
+
+def _unmoved(value: Op, moves: frozenset[str] = _MOVES) -> Op:
+    while value.opcode in moves:
+        value = value.operands[0]
+    return value
+
+
+def _reaches_one(value: Op, total: Op, joined: tuple[Op, Op] | None = None) -> bool:
     """Whether a sum is of powers of differences from the maximum of what it sums along: one of
-    them is 1, and none is negative."""
+    them is 1, and none is negative. `joined`: such a maximum, and what may be subtracted
+    instead."""
     power, masks = _unmasked(value, 0)
     if power.opcode != "exponential" or not never_negative(value):
         return False
     summed = set(total.attrs["dimensions"])
     return any(
-        not top.is_joined
+        (not top.is_joined or joined == (top.maximum, _unmoved(power.operands[0].operands[-1])))
         and set(top.maximum.attrs["dimensions"]) <= summed
         and masks <= _unmasked(top.maximum.operands[0], MASKED)[1]
         for top in _tops(power.operands[0])

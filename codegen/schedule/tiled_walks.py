@@ -103,7 +103,7 @@ def _copies(group: GroupPlan, nest: NestPlan, tile: Tile, block: int) -> dict[St
         return {}
     found = {}
     for stage, layout in layouts_of(group.group, nest.nest).items():
-        rounds = -(-tile.columns * (layout.row // layout.width) // block)
+        rounds = -(-tile.columns * (layout.row // layout.lot) // block)
         found[stage] = ALL if rounds <= UNROLLED_COPIES else UNROLLED_COPIES
     return found
 

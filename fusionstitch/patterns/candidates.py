@@ -14,6 +14,7 @@ from fusionstitch.hlo.verdict import Verdict, allow, forbid
 from fusionstitch.options import Options
 from fusionstitch.patterns.contract import overlap, owned
 from fusionstitch.patterns.convex import borders, components, escaping, is_convex, users
+from fusionstitch.patterns.dot_chains import dot_chains
 from fusionstitch.patterns.exploratory import exploratory
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import (
@@ -45,7 +46,10 @@ def candidates(
     own (XLA's kernels); packing joins them. There are at most `options.max_patterns`."""
     inside = [piece for unit in units for piece in _pieces(graph, unit, fusible)]
     pointers = device.parameter_bytes // POINTER_BYTES
-    sources: list[Iterator[tuple[int, str]]] = [substitution(graph, fusible)]
+    sources: list[Iterator[tuple[int, str]]] = [
+        substitution(graph, fusible),
+        dot_chains(graph, fusible, device),
+    ]
     if options.packing:
         sources.append(packing(graph, inside, pointers, options.max_pattern_ops))
     # cheap ops may be in several units, of which only one could then be chosen

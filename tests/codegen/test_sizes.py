@@ -39,6 +39,12 @@ def _low(x, keep, low=-1e30):
     return jnp.where(keep, x, low)
 
 
+def _beside(x, other, top=None):
+    """The sum of a row's powers and another power, below the maximum of both or `top`."""
+    top = jnp.maximum(x.max(1, keepdims=True), other) if top is None else top
+    return jnp.broadcast_to(jnp.exp(x - top).sum(1, keepdims=True) + jnp.exp(other - top), x.shape)
+
+
 LARGEST: dict[str, tuple[Callable, float]] = {
     "a parameter": (lambda x, keep: jnp.sqrt(x), math.inf),
     "a function": (lambda x, keep: jnp.tanh(x) * -3, 3),
@@ -62,6 +68,11 @@ LARGEST: dict[str, tuple[Callable, float]] = {
     "a division by a parameter": (lambda x, keep: jnp.tanh(x) / jnp.abs(x), math.inf),
 }
 SMALLEST: dict[str, tuple[Callable, float]] = {
+    "a sum and what is beside it": (lambda x, keep: _beside(x, jnp.sin(x[:, :1])), 1),
+    "a sum and what is not below its maximum": (
+        lambda x, keep: _beside(x, jnp.sin(x[:, :1]), jnp.maximum(x.max(), jnp.sin(x[:, :1]))),
+        0,
+    ),
     "a parameter": (lambda x, keep: jnp.sqrt(x), 0),
     "a total": (lambda x, keep: _total(_power(x)), 1),
     "a total of powers": (lambda x, keep: _total(jnp.exp(x)), 0),
