@@ -2,7 +2,8 @@
 
     python -m benchmarks.streamed [--commit COMMIT] [--json FILE]
 
-What `suits_more` of `codegen/dots/streams.py` was decided by. Shapes are [batch, length, heads,
+What `suits_more` of `codegen/dots/streams.py` was decided by:
+benchmarks/results/h200-2026-12-01-streamed.txt. Shapes are [batch, length, heads,
 size of a head]; masks are causal where a name says so.
 """
 

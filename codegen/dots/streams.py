@@ -35,8 +35,8 @@ from fusionstitch.hlo.deciding import EXTREMA
 from fusionstitch.hlo.errors import CodegenError
 
 #: Columns of a block: threads wait once for each of these. More of them where one product of
-#: elements of 16 bits has a depth of a power of two and so many columns; measured on an H200, they
-#: take 0.6 to 1.0 of the time then, but 1.3 to 2 times as long at other depths and for fewer.
+#: elements of 16 bits has a depth of a power of two and so many columns: these take 0.72 to 0.91 of
+#: the time then, others up to three times as long (benchmarks/streamed.py).
 COLUMNS, MORE_COLUMNS, LEAST_FOR_MORE = 32, 64, 128
 #: Registers of a tile from which on a thread has too few for all else.
 MOST_REGISTERS = 192
