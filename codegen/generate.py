@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.layers.generate import Layered, is_template, other_shapes, plan_layers
+from fusionstitch.codegen.layers.thin import are_layers
 from fusionstitch.codegen.scheduled import Scheduled
 from fusionstitch.codegen.search import neighbours as schedules
 from fusionstitch.codegen.search.compared import fastest
@@ -27,6 +29,8 @@ from fusionstitch.hlo.errors import CodegenError, PassError, TemplateSyntaxError
 from fusionstitch.hlo.graph import Graph
 
 T = TypeVar("T")
+#: What a kernel may be, as far as its cost needs it.
+Planned = Draft | Layered | Looped
 
 
 def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Scheduled:
@@ -35,30 +39,36 @@ def plan_kernel(graph: Graph, device: Device, options: CodegenOptions | None = N
     return first_that_works(graph, settings, lambda scheduled: scheduled, NOBODY)
 
 
-def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Draft | Looped:
+def draft(graph: Graph, device: Device, options: CodegenOptions | None = None) -> Planned:
     """The kernel of a region, as far as its cost needs it. Raises CodegenError if there can be
     none."""
 
-    def drafted(options: CodegenOptions) -> Draft | Looped:
+    def drafted(options: CodegenOptions) -> Planned:
         if has_loop(graph):
             return _planned_loops(graph, device, options, NOBODY)
+
+        if layered := _in_layers(graph, device, options, NOBODY):
+            return layered
         settings = Settings.of(device, options)
         return first_that_works(graph, settings, partial(started, settings=settings), NOBODY)
 
     return _first_that_fits(drafted, options or CodegenOptions())
 
 
-def compared(first: Draft | Looped, device: Device) -> Draft | Looped:
+def compared(first: Planned, device: Device) -> Planned:
     """A draft, or one of the same that is faster: what `generate` makes the kernel of."""
-    if isinstance(first, Looped):
+    if not isinstance(first, Draft):
         return first  # its forms were compared
     return fastest(first, Settings.of(device, first.options))
 
 
-def neighbours(of: Draft | Looped) -> Iterator[Draft | Looped]:
+def neighbours(of: Planned) -> Iterator[Planned]:
     """The drafts of a region that are one decision away from one, each once."""
     if isinstance(of, Looped):
         yield from other_forms(of)
+        return
+    if isinstance(of, Layered):
+        yield from other_shapes(of)
         return
     options = replace(of.options, template=None)
     for other in schedules.neighbours(of.scheduled, Settings(of.device, options)):
@@ -77,6 +87,8 @@ def generate(
     def generated(options: CodegenOptions) -> Kernel:
         if has_loop(graph):
             return _planned_loops(graph, device, options, watch).kernel()
+        if layered := _in_layers(graph, device, options, watch):
+            return layered.kernel()
         settings = Settings.of(device, options)
 
         def written(scheduled: Scheduled) -> Kernel:
@@ -102,6 +114,18 @@ def _first_that_fits(make: Callable[[CodegenOptions], T], options: CodegenOption
             if attempt.check and isinstance(error, PassError):
                 raise  # the default schedule does not hide the defect
     return make(last)
+
+
+def _in_layers(
+    graph: Graph, device: Device, options: CodegenOptions, watch: Watch
+) -> Layered | None:
+    """The kernel of a region whose products a library would do otherwise; None for another one.
+    Raises CodegenError where lanes cannot have its rows: no other way is as fast as libraries."""
+    if options.template is None:
+        applies = are_layers(graph, device)
+    else:
+        applies = is_template(options.template)
+    return plan_layers(graph, Settings(device, options), watch) if applies else None
 
 
 def _planned_loops(graph: Graph, device: Device, options: CodegenOptions, watch: Watch) -> Looped:

@@ -23,6 +23,7 @@ from fusionstitch.codegen.rewrite.factors import take_out_factors
 from fusionstitch.codegen.rewrite.halo_tiles import with_halos
 from fusionstitch.codegen.rewrite.joined import compute_pieces, flat_joins
 from fusionstitch.codegen.rewrite.long_rows import divide_rows
+from fusionstitch.codegen.rewrite.merged_products import part_products
 from fusionstitch.codegen.rewrite.moments import centre_sums, merge_variances
 from fusionstitch.codegen.rewrite.padded_sums import join_padded
 from fusionstitch.codegen.rewrite.rounded_products import round_products
@@ -211,6 +212,19 @@ PASSES: tuple[Pass, ...] = (
         lambda graph, settings: round_products(graph, settings.device),
         rounds=True,
         ways=frozenset({Way.STREAM, Way.SHARE, Way.MERGE, Way.APART}),
+    ),
+    Pass(
+        "merged products",
+        "products that were merged for a library come apart",
+        lambda graph, _: part_products(graph),
+        ways=frozenset({Way.LAYERS}),
+    ),
+    Pass(
+        "large products",
+        "products of f32 that XLA rounds to TF32 are rounded: they are as large as there",
+        lambda graph, settings: round_products(graph, settings.device, decided=True),
+        rounds=True,
+        ways=frozenset({Way.LAYERS}),
     ),
 )
 

@@ -92,4 +92,5 @@ class Way(enum.Enum):
     SHARE = "clusters of blocks share the rows: few of them fill the device, no sum is split"
     MERGE = "loops merge into groups"
     APART = "every loop is a group of its own"
+    LAYERS = "rows stay with the lanes of a warp from product to product"
     LOOPS = "all iterations of the region's loops"

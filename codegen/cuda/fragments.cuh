@@ -37,7 +37,7 @@ struct alignas(4 * N) FS_MAY_ALIAS fs_words {
 // ---- elements in words --------------------------------------------------------------------------
 
 // The word of one or two values as elements of T, to nearest even; the word of elements number i of
-// two columns.
+// two columns; the word of one or two elements that lie `stride` apart.
 template <class T>
 struct fs_elements {
   static FS_METHOD uint32_t word(const float* values) {
@@ -61,16 +61,21 @@ struct fs_elements {
     return i % 2 ? low >> 16 | (high & 0xffff0000u) : (low & 0xffffu) | high << 16;
 #endif
   }
+  static FS_METHOD uint32_t down(const T* first, int stride) {
+    return first[0].bits | (uint32_t)first[stride].bits << 16;
+  }
 };
 template <>
 struct fs_elements<float> {
   static FS_METHOD uint32_t word(const float* values) { return fs_bitcast<uint32_t>(values[0]); }
+  static FS_METHOD uint32_t down(const float* first, int) { return fs_bitcast<uint32_t>(*first); }
 };
 template <>
 struct fs_elements<tf32> {
   static FS_METHOD uint32_t word(const float* values) {
     return fs_bitcast<uint32_t>(fs_one_part(values[0]));
   }
+  static FS_METHOD uint32_t down(const tf32* first, int) { return first->bits; }
 };
 
 // N values as words of T in registers; and, as one access, in memory.
@@ -179,4 +184,19 @@ FS_FN void fs_mma_across(float* top, float* bottom, const uint32_t* upper, const
     }
     fs_mma_step<T>(top + 2 * i, bottom + 2 * i, upper, lower, right);
   }
+}
+
+// One step of a sum over rows: of each row an element of the left operand by those of the right one.
+// Both lie row by row, LEFT and RIGHT elements apart. Lane 4 g + t reads rows as fs_mma_across does;
+// of the left operand the element at `left` and the one eight behind.
+template <class T, int WORDS, int LEFT, int RIGHT>
+FS_FN void fs_mma_down(float* top, float* bottom, const T* left, const T* right) {
+  uint32_t upper[2], lower[2];
+  FS_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const T* row = left + i * (fs_slots<T> == 2 ? 1 : 8) * LEFT;
+    upper[i] = fs_elements<T>::down(row, LEFT);
+    lower[i] = fs_elements<T>::down(row + 8, LEFT);
+  }
+  fs_mma_across<T, WORDS, RIGHT>(top, bottom, upper, lower, right);
 }

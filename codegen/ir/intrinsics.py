@@ -5,6 +5,7 @@ the cost model. A new function is one record here, and its text in `codegen/cuda
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fusionstitch.codegen.ir.intrinsic import (
     ALL,
@@ -531,4 +532,21 @@ MMA_ACROSS = Intrinsic(
     Scope.WARP,
     changes=_SUMS,
     cost=_multiplies_across,
+)
+
+
+def _multiplies_down(called: Called) -> Cost:
+    element, across = called.type("element"), _multiplies_across(called)
+    slots = 8 // element.bytes
+    left = Pointed(2, 2 * slots, element.bytes)
+    [right] = across.pointed
+    return replace(across, pointed=(left, replace(right, argument=3)))
+
+
+MMA_DOWN = Intrinsic(
+    "fs_mma_down",
+    (_ELEMENT, *_integers("words", "left", "right")),
+    Scope.WARP,
+    changes=_SUMS,
+    cost=_multiplies_down,
 )

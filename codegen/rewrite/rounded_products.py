@@ -17,17 +17,20 @@ from fusionstitch.costmodel.work import dot_extents
 from fusionstitch.hlo.graph import Graph, Op
 
 
-def round_products(graph: Graph, device: Device) -> Graph:
+def round_products(graph: Graph, device: Device, decided: bool = False) -> Graph:
     """The region with each dot annotated as `tf32` that XLA computes from rounded operands on
-    `device`, if nothing is decided by it here."""
+    `device`, if nothing is decided by it here, or if those that something is `decided` by are
+    rounded, too."""
     if not device.rounds_floats:
         return graph
     rounded = {op for op in graph if op.opcode == "dot" and _rounds(op, device)}
     if not rounded:
         return graph
-    # whether a number is finite does not depend on how it is rounded
-    steps = decisions(op for op in graph if op.opcode != "is-finite")
-    found = {op.id for op in rounded - made_of([*steps, *extrema(graph)])}
+    if not decided:
+        # whether a number is finite does not depend on how it is rounded
+        steps = decisions(op for op in graph if op.opcode != "is-finite")
+        rounded -= made_of([*steps, *extrema(graph)])
+    found = {op.id for op in rounded}
     return rewrite(graph, lambda op: [annotated(op, tf32=True)] if op.id in found else None)
 
 

@@ -45,9 +45,9 @@ from fusionstitch.codegen.ir.statements import (
     While,
 )
 from fusionstitch.codegen.ir.types import LONG, IndexType, computed
-from fusionstitch.codegen.lower.access import as_computed, as_stored
 from fusionstitch.codegen.lower.known import AtDepth, Elementwise, Known
 from fusionstitch.codegen.lower.values import Values
+from fusionstitch.codegen.lower.vector_access import as_computed, as_stored
 from fusionstitch.codegen.text.expressions import literal
 from fusionstitch.codegen.while_loops.flat import Carried, Flat, Loop, made_of
 from fusionstitch.codegen.while_loops.partial_updates import (

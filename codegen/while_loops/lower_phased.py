@@ -29,12 +29,12 @@ from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
 from fusionstitch.codegen.ir.statements import Barrier, For, If, Leave, Shared, Store, Swap, While
 from fusionstitch.codegen.ir.types import BOOL, INT, LONG, stored
-from fusionstitch.codegen.lower.access import as_computed
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table, is_wide
 from fusionstitch.codegen.lower.context import Context, Locations, Part
 from fusionstitch.codegen.lower.emit import KernelEmitter
 from fusionstitch.codegen.lower.known import AtDepth, Elementwise, Known
 from fusionstitch.codegen.lower.values import Values
+from fusionstitch.codegen.lower.vector_access import as_computed
 from fusionstitch.codegen.memory.inplace import pairs, read_by_owners
 from fusionstitch.codegen.memory.scratch import in_memory, scratch_buffers
 from fusionstitch.codegen.settings import Settings

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fusionstitch.codegen.generate import CodegenOptions, Draft, Looped, generate
+from fusionstitch.codegen.generate import CodegenOptions, Planned, generate
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.compiler import override
@@ -41,7 +41,7 @@ class Kernels:
     tuned: Tuned
     announce: Callable[[str], object]
     #: drafts of kernels left over from planning
-    drafts: dict[Pattern, Draft | Looped] = field(default_factory=dict)
+    drafts: dict[Pattern, Planned] = field(default_factory=dict)
     #: by structure and in-place outputs, and by the pattern whose names are in the text
     made: dict[tuple[str, Pattern], Kernel | str] = field(default_factory=dict)
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from fusionstitch.codegen.drafts import Draft
-from fusionstitch.codegen.generate import Looped, compared, draft
+from fusionstitch.codegen.generate import Planned, compared, draft
 from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.codegen.settings import CodegenOptions
 from fusionstitch.compiler.naming import graph_key, kernel_name
@@ -34,7 +33,7 @@ from fusionstitch.tuning.tuned import NOTHING, Tuned
 logger = logging.getLogger(__name__)
 
 #: Makes the kernel of a pattern; and what code generation reports, by `Pattern.key`.
-Make = Callable[[Pattern, CodegenOptions], Draft | Looped]
+Make = Callable[[Pattern, CodegenOptions], Planned]
 Facts = dict[str, KernelFacts | Verdict]
 
 
@@ -56,12 +55,12 @@ class GraphPlanner:
         in_loop: bool = False,
         tuned: Tuned = NOTHING,
         measure: Measure | None = None,
-        drafts: dict[Pattern, Draft | Looped] | None = None,
+        drafts: dict[Pattern, Planned] | None = None,
         truth: XlaTruth | None = None,
     ):
         self._drafts = {} if drafts is None else drafts
         #: by `Pattern.key`, with the pattern whose names are in the text
-        self._known: dict[str, tuple[Pattern, Draft | Looped]] = {}
+        self._known: dict[str, tuple[Pattern, Planned]] = {}
         #: reports by structure: of the first kernel of each, and of the fastest. The graph with
         #: copies has most structures in common, and the answer depends on nothing else
         self._said: tuple[Facts, Facts] = {}, {}
@@ -125,7 +124,7 @@ class GraphPlanner:
     def _compare(self, pattern: Pattern) -> KernelFacts | Verdict:
         """The same for the fastest kernel, which is stored instead."""
 
-        def fastest(pattern: Pattern, settings: CodegenOptions) -> Draft | Looped:
+        def fastest(pattern: Pattern, settings: CodegenOptions) -> Planned:
             of, known = self._known.get(pattern.key, (pattern, None))
             own = known if of == pattern else None
             return compared(own or self._draft(pattern, settings), self.device)
@@ -153,7 +152,7 @@ class GraphPlanner:
             return forbid("Its values cross a wider scope than Options.scope.", scope=scope)
         return found.facts
 
-    def _draft(self, pattern: Pattern, settings: CodegenOptions) -> Draft | Looped:
+    def _draft(self, pattern: Pattern, settings: CodegenOptions) -> Planned:
         """The kernel of a pattern, made as far as its cost estimate needs. Raises CodegenError."""
         name = kernel_name(pattern.ops, pattern.key)
         part = region(name, pattern.ops, pattern.inputs, pattern.outputs)

@@ -16,6 +16,7 @@ from fusionstitch.patterns.contract import overlap, owned
 from fusionstitch.patterns.convex import borders, components, escaping, is_convex, users
 from fusionstitch.patterns.dot_chains import dot_chains
 from fusionstitch.patterns.exploratory import exploratory
+from fusionstitch.patterns.layers import layers
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import (
     Pattern,
@@ -49,6 +50,7 @@ def candidates(
     sources: list[Iterator[tuple[int, str]]] = [
         substitution(graph, fusible),
         dot_chains(graph, fusible, device),
+        layers(graph, fusible, device),
     ]
     if options.packing:
         sources.append(packing(graph, inside, pointers, options.max_pattern_ops))

@@ -21,6 +21,7 @@ from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.patterns.contract import union
 from fusionstitch.patterns.dot_chains import is_dot_chain
+from fusionstitch.patterns.layers import is_of_layers
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.candidate import Candidate
 from fusionstitch.plan.checker import verify_plan, verify_times
@@ -392,7 +393,10 @@ class Search:
         waiting = [
             one
             for one in self.candidates
-            if one.is_open and one.score is None and not is_dot_chain(one.pattern)
+            if one.is_open
+            and one.score is None
+            and not is_dot_chain(one.pattern)
+            and not is_of_layers(one.pattern.rule)
         ]
         largest = max((one.bits.bit_count() for one in waiting), default=0)
         for one in waiting:

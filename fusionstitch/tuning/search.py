@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from fusionstitch.codegen.drafts import Draft
 from fusionstitch.codegen.generate import (
     CodegenOptions,
-    Looped,
+    Planned,
     compared,
     draft,
     neighbours,
@@ -55,7 +54,7 @@ OTHER_DIFFERENCE = 2e-2
 class Variant:
     """One built schedule of the pattern. `template` is "" for the default one."""
 
-    draft: Draft | Looped
+    draft: Planned
     template: str
     kernel: Kernel
     artifact: Artifact
@@ -140,7 +139,7 @@ class Search:
             gpu=self.meter.name,
         )
 
-    def _variants(self, drafts: Iterable[Draft | Looped]) -> list[Variant]:
+    def _variants(self, drafts: Iterable[Planned]) -> list[Variant]:
         """The best of them by the model, built, without those that give the same kernel.
 
         Drafts take at most half of the remaining time, so that some can also be measured. After the
@@ -148,14 +147,14 @@ class Search:
         """
         clock, deadline = self.context.clock, self.context.deadline
         half = (clock() + deadline) / 2
-        ranked: list[tuple[float, int, Draft | Looped]] = []
+        ranked: list[tuple[float, int, Planned]] = []
         for number, one in enumerate(drafts):
             if number and clock() >= half:
                 self._is_cut = True
                 break
             ranked.append((cost_us(one.cost, self.context.device), number, one))
         ranked.sort(key=lambda one: one[:2])
-        written: dict[Kernel, tuple[float, Draft | Looped]] = {}
+        written: dict[Kernel, tuple[float, Planned]] = {}
         for us, _, one in ranked:
             if len(written) == WIDTH or (written and self.context.expired):
                 break
@@ -176,7 +175,7 @@ class Search:
         """The options of the default schedule."""
         return CodegenOptions(self.context.options.numerics, self.context.options.sharing)
 
-    def _template(self, one: Draft | Looped) -> str:
+    def _template(self, one: Planned) -> str:
         return "" if one.template == self._default else one.template
 
     def _fastest(self, variants: Sequence[Variant]) -> list[tuple[float, Variant]]:

@@ -1,0 +1,1 @@
+"""Layers of rows: chains of products whose rows stay with a warp."""
