@@ -18,7 +18,8 @@ import jax.numpy as jnp
 
 from benchmarks import results_file
 from benchmarks.environment import describe
-from fusionstitch.codegen.layers.generate import SHAPES, plan_layers
+from fusionstitch.codegen.layers.generate import DOUBLED, SHAPES, Sizes, plan_layers
+from fusionstitch.codegen.layers.values import WORTH_HOLDING
 from fusionstitch.codegen.settings import CodegenOptions, Settings
 from fusionstitch.costmodel.devices import device
 from fusionstitch.costmodel.kernel_time import cost_us
@@ -112,8 +113,11 @@ def rows(only: Sequence[str]) -> Iterator[dict[str, Any]]:
         region = whole_of(fun, *args)
         row: dict[str, Any] = {"case": name, "xla_us": round(xla, 1)}
         drafts = []
-        for warps, per_sm in SHAPES:
-            template = f"layers warps {warps} blocks {per_sm}"
+        for warps, blocks, worth in (
+            *((*shape, WORTH_HOLDING[0]) for shape in (*SHAPES, *DOUBLED)),
+            *((*SHAPES[0], worth) for worth in WORTH_HOLDING[1:]),
+        ):
+            template = str(Sizes(warps, blocks, worth))
             try:
                 options = CodegenOptions(template=template)
                 drafts.append(plan_layers(region, Settings(DEVICE, options)))

@@ -130,12 +130,13 @@ FS_FN T fs_reduce_lanes(T value) {
 
 // Reduces COUNT values (a power of two) over each aligned group of WIDTH lanes and spreads the results:
 // lane l ends with max(1, COUNT / WIDTH) of them in values[0..], the first one number
-// l * COUNT / WIDTH. All 32 lanes of the warp must call it together; the rest of `values` is spent.
-template <int WIDTH, int COUNT, class Op, class T>
+// l * COUNT / WIDTH. Lanes that are APART count as neighbours, of which each lane between has its own.
+// All 32 lanes of the warp must call it together; the rest of `values` is spent.
+template <int WIDTH, int COUNT, class Op, int APART = 1, class T>
 FS_FN void fs_scatter_lanes(T* values) {
   static_assert(COUNT >= 1 && (COUNT & (COUNT - 1)) == 0, "a power of two");
   if constexpr (WIDTH > 1) {
-    constexpr int mask = WIDTH / 2, half = COUNT > 1 ? COUNT / 2 : 1;
+    constexpr int mask = WIDTH / 2 * APART, half = COUNT > 1 ? COUNT / 2 : 1;
     const bool upper = ((int)threadIdx.x & mask) != 0;
     FS_UNROLL
     for (int i = 0; i < half; ++i) {
@@ -143,7 +144,7 @@ FS_FN void fs_scatter_lanes(T* values) {
       const T sent = COUNT > 1 && !upper ? values[(i + half) % COUNT] : values[i];
       values[i] = Op::apply(kept, fs_shuffle_xor(sent, mask));
     }
-    fs_scatter_lanes<mask, half, Op>(values);
+    fs_scatter_lanes<WIDTH / 2, half, Op, APART>(values);
   }
 }
 

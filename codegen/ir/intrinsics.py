@@ -142,7 +142,11 @@ def _scatters(called: Called) -> Cost:
 
 SCATTER_LANES = Intrinsic(
     "fs_scatter_lanes",
-    (*_integers("lanes", "values"), _REDUCER),
+    (
+        *_integers("lanes", "values"),
+        _REDUCER,
+        Parameter("apart", Holds.INTEGER, optional=True),
+    ),
     Scope.WARP,
     changes=ALL,
     exchanged=ALL,

@@ -14,7 +14,7 @@ from fusionstitch.codegen.ir.types import FLOAT
 from fusionstitch.codegen.kernel import Kernel
 from fusionstitch.codegen.layers.lower import Lowering
 from fusionstitch.codegen.layers.sizes import Shape, shaped
-from fusionstitch.codegen.layers.values import Layers, find_layers
+from fusionstitch.codegen.layers.values import WORTH_HOLDING, find_layers
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.search.left_out import LeftOut
@@ -30,8 +30,10 @@ from fusionstitch.hlo.graph import Shape as Type
 
 #: What a template of layers begins with.
 WORD = "layers"
-#: Warps of a block and blocks per multiprocessor that are compared.
-SHAPES = ((8, 1), (8, 2), (4, 2), (4, 4))
+#: Warps of a block and blocks per multiprocessor, of which the first is taken that has room, and
+#: as many as twice where threads need at most half of the registers.
+SHAPES, DOUBLED = ((8, 1), (4, 2), (4, 1)), ((8, 2), (4, 4))
+HALF_OF_REGISTERS = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,8 @@ class Layered:
     @property
     def template(self) -> str:
         """The template that gives this kernel."""
-        return f"{WORD} warps {self.shape.warps} blocks {self.shape.per_sm}"
+        shape = self.shape
+        return str(Sizes(shape.warps, shape.per_sm, shape.layers.worth))
 
     @property
     def numbered_template(self) -> str:
@@ -77,31 +80,52 @@ def plan_layers(graph: Graph, settings: Settings, watch: Watch = NOBODY) -> Laye
     """The fastest kernel of a region of layers, by the cost of its statements, or the one of its
     template. Raises CodegenError for a region that is something else."""
     template = settings.options.template
-    layers = _layers(graph, replace(settings, template=None), watch)
-    shapes = SHAPES if template is None else (parsed(template),)
-    found: list[Layered] = []
-    refused: list[CodegenError] = []
-    for warps, per_sm in shapes:
-        try:
-            shape = shaped(layers, settings.device, warps, per_sm)
-            found.append(_layered(graph, shape, settings))
-        except CodegenError as error:
-            refused.append(error)
-    if not found:
-        raise refused[0]
-    best = min(found, key=lambda one: cost_us(one.cost, settings.device))
+    region = _rewritten(graph, replace(settings, template=None), watch)
+    found = list(_tried(graph, region, settings, None if template is None else parsed(template)))
+    best = min(found, key=lambda one: cost_us(one.cost, settings.device) * (1 + one.cost.spilled))
     watch.lowered(best.lowered, LOWERED, "what the layers became")
     return best
 
 
+def _tried(
+    graph: Graph, region: Graph, settings: Settings, given: Sizes | None
+) -> Iterator[Layered]:
+    """The kernels that are compared: blocks of eight warps, or of four if these have no room. Where
+    values do not fit into registers fewer are held; where they leave half of them, there are two
+    blocks on a multiprocessor. Raises CodegenError if there is none."""
+    refused: CodegenError | None = None
+    for worth in WORTH_HOLDING if given is None else (given.worth,):
+        layers = find_layers(region, worth)
+        made: Layered | None = None
+        for warps, blocks in ((given.warps, given.blocks),) if given else SHAPES:
+            try:
+                made = _layered(graph, shaped(layers, settings.device, warps, blocks), settings)
+                break
+            except CodegenError as error:
+                refused = refused or error
+        if made is None:
+            raise refused or CodegenError(f"{graph.name} has no room on a multiprocessor.")
+        yield made
+        if given or made.cost.spilled:
+            continue
+        if made.cost.registers <= HALF_OF_REGISTERS:
+            try:
+                shape = shaped(layers, settings.device, made.shape.warps, 2 * made.shape.per_sm)
+                yield _layered(graph, shape, settings)
+            except CodegenError:
+                pass
+        return
+
+
 def other_shapes(of: Layered) -> Iterator[Layered]:
-    """The same layers in blocks of other sizes."""
-    settings = Settings(of.device, replace(of.options, template=None))
-    for warps, per_sm in SHAPES:
-        if (warps, per_sm) != (of.shape.warps, of.shape.per_sm):
-            with LeftOut(of.options.check):
-                shape = shaped(of.shape.layers, of.device, warps, per_sm)
-                yield _layered(of.region, shape, settings)
+    """The same layers in blocks of other sizes, with fewer or more values held."""
+    for worth in WORTH_HOLDING:
+        for warps, blocks in (*SHAPES, *DOUBLED):
+            sizes = Sizes(warps, blocks, worth)
+            if str(sizes) != of.template:
+                with LeftOut(of.options.check):
+                    settings = Settings(of.device, replace(of.options, template=str(sizes)))
+                    yield plan_layers(of.region, settings)
 
 
 def is_template(template: str | None) -> bool:
@@ -109,15 +133,30 @@ def is_template(template: str | None) -> bool:
     return template is not None and template.startswith(f"{WORD} ")
 
 
-def parsed(template: str) -> tuple[int, int]:
-    """The warps and blocks of a template. Raises CodegenError."""
+@dataclass(frozen=True)
+class Sizes:
+    """What a template of layers says: warps of a block, blocks per multiprocessor, and from how
+    many operations on values are held."""
+
+    warps: int
+    blocks: int
+    worth: int
+
+    def __str__(self) -> str:
+        return f"{WORD} warps {self.warps} blocks {self.blocks} held {self.worth}"
+
+
+def parsed(template: str) -> Sizes:
+    """The sizes of a template. Raises CodegenError."""
     match template.split():
-        case [_, "warps", warps, "blocks", blocks] if warps.isdigit() and blocks.isdigit():
-            return int(warps), int(blocks)
-    raise CodegenError(f'Templates of layers are like "{WORD} warps 8 blocks 1", not {template!r}.')
+        case [_, "warps", warps, "blocks", blocks, "held", worth]:
+            if warps.isdigit() and blocks.isdigit() and worth.isdigit():
+                return Sizes(int(warps), int(blocks), int(worth))
+    like = Sizes(*SHAPES[0], WORTH_HOLDING[0])
+    raise CodegenError(f'Templates of layers are like "{like}", not {template!r}.')
 
 
-def _layers(graph: Graph, settings: Settings, watch: Watch) -> Layers:
+def _rewritten(graph: Graph, settings: Settings, watch: Watch) -> Graph:
     if settings.strict:
         raise CodegenError("Strict numerics round what lanes keep of a row.")
     if not settings.device.float_tensors:
@@ -126,7 +165,7 @@ def _layers(graph: Graph, settings: Settings, watch: Watch) -> Layers:
     graph = rewritten(rewritten(graph, settings, None, watch), settings, Way.LAYERS, watch)
     if any(is_table(op) for op in graph):
         raise CodegenError(f"{graph.name} reads a table of constants.")
-    return find_layers(graph)
+    return graph
 
 
 def _layered(region: Graph, shape: Shape, settings: Settings) -> Layered:

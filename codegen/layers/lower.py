@@ -62,6 +62,8 @@ from fusionstitch.codegen.text.source import comment
 from fusionstitch.costmodel.devices import WARP
 from fusionstitch.hlo.graph import Op
 
+#: What is beside the elements of a row that is multiplied.
+NOTHING = Number("0.0f")
 #: What is done at a column of a row: a step, the neighbour in it, the column.
 Body = Callable[[Index, Index, Index], None]
 
@@ -87,6 +89,8 @@ class Rows(VectorAccess):
         self.live: list[Expr | None] = []
         #: the column that is computed, its step and which of the neighbours it is
         self.column = self.step = self.near = Index()
+        #: whether the row has it (None: it does)
+        self.inside: Expr | None = None
 
     def label(self, op: Op) -> str:
         """What a value is called."""
@@ -141,7 +145,7 @@ class Rows(VectorAccess):
                 self.at_step(columns, step, body)
 
     @contextmanager
-    def loop(self, index: Index, unroll: int | None = None) -> Iterator[None]:
+    def loop(self, index: Index) -> Iterator[None]:
         """The loop over the one variable of `index`, written out; none if it has no variable."""
         frames: list[For] = [unrolled(v.name, v.extent) for v in index.variables]
         with self.writer.nested(frames[0]) if frames else nullcontext():
@@ -150,14 +154,23 @@ class Rows(VectorAccess):
             yield
 
     def at_step(self, columns: Columns, step: Index, body: Body) -> None:
-        """The neighbouring columns of one step; those beyond the last are left out."""
+        """The neighbouring columns of one step. Those beyond the last are the last one again, and
+        not `inside`: a branch would make each wait for the one before."""
         near = variable(self.writer.name("v"), columns.lot)
         with self.vector_loop(near):
-            column = columns.column(step, self.member, near)
-            with self.below(columns.extent, column) as column:
-                self.column, self.step, self.near = column, step, near
-                body(step, near, column)
-                self.column = Index()
+            column, self.inside = columns.column(step, self.member, near), None
+            if column.hi >= columns.extent:
+                self.inside = infix("<", Integer(column), columns.extent)
+                last = least(INT, Integer(column), columns.extent - 1)
+                column = self.integer("column", last, columns.extent)
+            self.column, self.step, self.near = column, step, near
+            body(step, near, column)
+            self.column, self.inside = Index(), None
+
+    def chosen(self, value: Expr, otherwise: Number, *conditions: Expr | None) -> Expr:
+        """A value where the column is inside and all conditions hold."""
+        condition = all_of([self.inside, *conditions])
+        return value if condition is None else Choice(((condition, value),), otherwise)
 
     @contextmanager
     def below(self, extent: int, index: Index, hint: str = "column") -> Iterator[Index]:
@@ -243,8 +256,11 @@ class Lowering:
         """All statements: matrices, rows, and what all rows add up to."""
         rows, writer = self.rows, self.writer
         rows.bind_lane()
-        for value in self.layers.with_role(Role.PRODUCT):
-            self._copy_matrix(value)
+        copied: dict[int, str] = {}
+        for value, matrix in self.shape.matrices.items():
+            if matrix.offset not in copied:
+                copied[matrix.offset] = self._copy_matrix(value)
+            self.matrices[value] = copied[matrix.offset]
         for value, (offset, stride) in self.shape.rows.items():
             name = writer.name(f"{rows.label(value.op)}_rows")
             size = self.shape.block_rows * stride
@@ -269,13 +285,12 @@ class Lowering:
 
     # ---- matrices --------------------------------------------------------------------------------
 
-    def _copy_matrix(self, value: Value) -> None:
-        """What a product multiplies rows with, to shared memory, as tensor cores read it."""
+    def _copy_matrix(self, value: Value) -> str:
+        """Copies what a product multiplies rows with to shared memory, as tensor cores read it."""
         rows, writer, matrix = self.rows, self.writer, self.shape.matrices[value]
         kind, inner, outer = stored(matrix.element), matrix.inner, matrix.outer
         side = 1 - side_of_rows(value)
         name = writer.name(f"{rows.label(value.op.operands[side])}_matrix")
-        self.matrices[value] = name
         writer.note(comment(f"{rows.label(value.op)} multiplies by this"))
         writer.add(Shared(kind, name, matrix.offset, matrix.size))
         lots = inner.padded // inner.lot
@@ -301,6 +316,7 @@ class Lowering:
                     writer.add(Assign(element(part, near), self.values.value(source, index)))
             to = pointer_at(Name(name), at % outer.padded * matrix.stride + lot * inner.lot)
             writer.add(Call(STORE_PACKED, (kind, inner.lot), (to, Name(part))))
+        return name
 
     # ---- values of rows --------------------------------------------------------------------------
 
@@ -316,13 +332,13 @@ class Lowering:
         for step in steps:
             with rows.loop(step):
                 part, packed = writer.name("part"), writer.name("words")
-                writer.add(Array(FLOAT, part, LANE_ROWS * inner.lot, zero=inner.ragged))
+                writer.add(Array(FLOAT, part, LANE_ROWS * inner.lot))
 
                 def multiply(step: Index, near: Index, column: Index, part: str = part) -> None:
                     for row in range(LANE_ROWS):
                         at = value.place((value.rows, rows.rows[row]), (value.along, column))
                         source, index = body_reads(value.op, *at)[side]
-                        own = self.values.value(source, index)
+                        own = rows.chosen(self.values.value(source, index), NOTHING)
                         writer.add(Assign(element(part, near + row * inner.lot), own))
 
                 rows.at_step(inner, step, multiply)
@@ -353,7 +369,7 @@ class Lowering:
         writer.add(Array(FLOAT, alone, LANE_ROWS))
         for row in range(LANE_ROWS):
             own = element(name, self.layers.of(value).at(Index(), Index(), row))
-            chosen = Choice(((first, own),), Number("0.0f"))
+            chosen = Choice(((first, own),), NOTHING)
             total = apply(REDUCE_LANES, chosen, template=(TENSOR_LANES, "FsAdd"))
             writer.add(Assign(element(alone, constant(row)), total))
         return alone
@@ -369,7 +385,7 @@ class Lowering:
         def join(step: Index, near: Index, column: Index) -> None:
             for row in range(LANE_ROWS):
                 at = value.place((value.rows, rows.rows[row]), (value.along, column))
-                term = self.values.accumulated(op, *at)
+                term = rows.chosen(self.values.accumulated(op, *at), Number(start))
                 own = element(name, constant(row))
                 writer.add(Assign(own, apply(JOIN, own, term, template=(functor,))))
 
@@ -383,17 +399,17 @@ class Lowering:
     def _elements(self, value: Value) -> None:
         """Computed element by element."""
         rows, writer, op = self.rows, self.writer, value.op
-        columns = self.layers.of(value)
         if value not in self.read:
             self._store(value, lambda index: self.values.computed(op, index)[0])
             return
         name = writer.name(rows.label(op))
-        writer.add(Array(computed(op.dtype), name, self._size(value), zero=columns.ragged))
+        writer.add(Array(computed(op.dtype), name, self._size(value)))
+        zero = Number(literal(0, op.dtype))
 
         def compute(step: Index, near: Index, column: Index) -> None:
             for row in range(LANE_ROWS):
                 index, _ = value.place((value.rows, rows.rows[row]), (value.free, column))
-                own = self.values.computed(op, index)[0]
+                own = rows.chosen(self.values.computed(op, index)[0], zero)
                 writer.add(Assign(element(name, self._place(value, step, near, row)), own))
 
         self._each(value, compute)
@@ -435,7 +451,9 @@ class Lowering:
                 for row in range(LANE_ROWS):
                     index, _ = value.place((value.rows, rows.rows[row]), (value.free, column))
                     place = rows.local[row] * self.shape.rows[value][1] + column
-                    self.writer.add(Store(spread, Integer(place), known(index)))
+                    own = known(index)
+                    with rows.where(rows.inside):
+                        self.writer.add(Store(spread, Integer(place), own))
 
             self._each(value, share)
         if value.op.id in self.outputs:
@@ -452,7 +470,7 @@ class Lowering:
             for row in range(LANE_ROWS):
                 index, _ = value.place((value.rows, rows.rows[row]), (value.free, column))
                 first = infix("==", Integer(rows.member), 0) if alone else None
-                condition = all_of([rows.live[row], first])
+                condition = all_of([rows.inside, rows.live[row], first])
                 address, own = linearize(index, op.dims), known(index)
                 stores = rows.written(self.outputs[op.id], op, address, own, condition)
                 if stores:

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from fusionstitch.codegen.annotations import annotations_of
 from fusionstitch.codegen.dots.streams import item_bytes
 from fusionstitch.codegen.dots.tile import TENSOR_GROUPS, TENSOR_ROWS
+from fusionstitch.codegen.index_maps.index import variable
+from fusionstitch.codegen.index_maps.maps import Indices
 from fusionstitch.codegen.index_maps.vectors import ACCESS_BYTES
-from fusionstitch.codegen.layers.columns import PAIR, WARP_ROWS, Columns
-from fusionstitch.codegen.layers.values import Layers, Role, Value, columns_of
+from fusionstitch.codegen.layers.columns import LANE_ROWS, PAIR, WARP_ROWS, Columns
+from fusionstitch.codegen.layers.values import Layers, Role, Value, columns_of, side_of_rows
+from fusionstitch.codegen.loops.stages import body_reads
 from fusionstitch.codegen.text.types import TF32, compute_bytes
 from fusionstitch.costmodel.devices import WARP, Device
 from fusionstitch.hlo.errors import CodegenError
+from fusionstitch.hlo.graph import Op
 
 #: Words after which banks of shared memory repeat.
 BANKS = 32
@@ -141,7 +145,13 @@ def shaped(layers: Layers, device: Device, warps: int, per_sm: int) -> Shape:
     """Blocks of so many warps, of which so many are on a multiprocessor. Raises CodegenError where
     their shared memory does not suffice."""
     memory = _Memory()
-    matrices = {v: _matrix(layers, v, memory) for v in layers.with_role(Role.PRODUCT)}
+    known: dict[object, Matrix] = {}
+    matrices: dict[Value, Matrix] = {}
+    for value in layers.with_role(Role.PRODUCT):
+        key = element_of(value), *matrix_of(value)
+        if key not in known:
+            known[key] = _matrix(layers, value, memory)
+        matrices[value] = known[key]
     rows: dict[Value, tuple[int, int]] = {}
     for value in layers.values:
         if value.scattered:
@@ -176,10 +186,19 @@ def shaped(layers: Layers, device: Device, warps: int, per_sm: int) -> Shape:
     return Shape(layers, warps, per_sm, grid, matrices, outers, rows, begin, places, sums, most)
 
 
+def spread_over(layers: Layers, value: Value) -> int:
+    """How many totals a lane has of so many groups of lanes that each would have otherwise: where
+    registers are scarce, each group has a part of them."""
+    own = layers.of(value).held // LANE_ROWS
+    return TENSOR_GROUPS if layers.sparing and own >= TENSOR_GROUPS else 1
+
+
 def totals_of(layers: Layers, value: Value) -> int:
     """How many totals of its lanes a warp has after all rows: of each of its groups of lanes a row,
-    or one."""
-    return TENSOR_GROUPS * layers.of(value).padded if value.op.shape.size > 1 else 1
+    or a part of one, or one in all."""
+    if value.op.shape.size == 1:
+        return 1
+    return TENSOR_GROUPS // spread_over(layers, value) * layers.of(value).padded
 
 
 class _Memory:
@@ -193,6 +212,14 @@ class _Memory:
         begin = self.end
         self.end += -(-size * item // ACCESS_BYTES) * ACCESS_BYTES
         return begin
+
+
+def matrix_of(value: Value) -> tuple[Op, Indices]:
+    """What a product multiplies rows with, at a column and a summed element: equal for products
+    that have it in common."""
+    columns, depth = value.size(value.free), value.size(value.along)
+    at = (value.free, variable("column", columns)), (value.along, variable("depth", depth))
+    return body_reads(value.op, *value.place(*at))[1 - side_of_rows(value)]
 
 
 def _matrix(layers: Layers, value: Value, memory: _Memory) -> Matrix:

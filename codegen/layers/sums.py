@@ -12,7 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fusionstitch.codegen.dots.tile import TENSOR_COLUMNS, TENSOR_GROUPS, TENSOR_ROWS
+from fusionstitch.codegen.dots.tile import (
+    TENSOR_COLUMNS,
+    TENSOR_GROUPS,
+    TENSOR_LANES,
+    TENSOR_ROWS,
+)
 from fusionstitch.codegen.index_maps.index import Index, constant, delinearize, linearize, variable
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
@@ -22,7 +27,6 @@ from fusionstitch.codegen.ir.expressions import (
     Load,
     Name,
     Number,
-    all_of,
     apply,
     element,
     infix,
@@ -30,7 +34,13 @@ from fusionstitch.codegen.ir.expressions import (
     number,
     pointer_at,
 )
-from fusionstitch.codegen.ir.intrinsics import JOIN, MMA_DOWN, REDUCE_LANES, STORE_PACKED
+from fusionstitch.codegen.ir.intrinsics import (
+    JOIN,
+    MMA_DOWN,
+    REDUCE_LANES,
+    SCATTER_LANES,
+    STORE_PACKED,
+)
 from fusionstitch.codegen.ir.statements import (
     Array,
     Assign,
@@ -44,7 +54,7 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import FLOAT, INT, computed, stored
 from fusionstitch.codegen.layers.columns import LANE_ROWS, PAIR
-from fusionstitch.codegen.layers.sizes import Outer
+from fusionstitch.codegen.layers.sizes import Outer, spread_over, totals_of
 from fusionstitch.codegen.layers.values import ENDS, Role, Value, columns_of
 from fusionstitch.codegen.loops.stages import body_reads, closure
 from fusionstitch.codegen.lower.vector_access import as_stored
@@ -95,14 +105,27 @@ class Sums:
     def _size(self, value: Value) -> int:
         if value.role is Role.SUM:
             return self.shape.outers[value].held
-        return self.layers.of(value).held // LANE_ROWS if value.op.shape.size > 1 else 1
+        if value.op.shape.size == 1:
+            return 1
+        return -(-self._parts(value) // spread_over(self.layers, value))
+
+    def _parts(self, value: Value) -> int:
+        """Totals of a lane for the rows that it has: as many as groups can share."""
+        own = self.layers.of(value).held // LANE_ROWS
+        return 1 << (own - 1).bit_length() if spread_over(self.layers, value) > 1 else own
 
     # ---- rows ------------------------------------------------------------------------------------
 
     def add(self, value: Value) -> None:
         """Adds a lane's elements of its rows to its sums."""
         rows, writer, op = self.rows, self.writer, value.op
-        functor, name = joins(op)[1], self.names[value]
+        (start, functor), total = joins(op), self.names[value]
+        spread = spread_over(self.layers, value) if op.shape.size > 1 else 1
+        name = total
+        if spread > 1:
+            name, size = writer.name("part"), self._parts(value)
+            writer.add(Array(FLOAT, name, size))
+            writer.add(Fill(name, size, Number(start)))
         columns = self.layers.columns(value.size(value.along))
         alone = columns.extent == 1
 
@@ -110,15 +133,23 @@ class Sums:
             own = element(name, step * columns.lot + near if value.op.shape.size > 1 else Index())
             for row in range(LANE_ROWS):
                 first = infix("==", Integer(rows.member), 0) if alone else None
-                with rows.where(all_of([rows.live[row], first])):
-                    at = value.place((value.rows, rows.rows[row]), (value.along, column))
-                    term = self.values.accumulated(op, *at)
-                    writer.add(Assign(own, apply(JOIN, own, term, template=(functor,))))
+                at = value.place((value.rows, rows.rows[row]), (value.along, column))
+                term = self.values.accumulated(op, *at)
+                term = rows.chosen(term, Number(start), rows.live[row], first)
+                writer.add(Assign(own, apply(JOIN, own, term, template=(functor,))))
 
         if alone:
             join(Index(), Index(), Index())
         else:
             rows.along(columns, value.stepwise, join)
+        if spread > 1:
+            given = spread, self._parts(value), functor, TENSOR_LANES
+            writer.add(Call(SCATTER_LANES, given, (Name(name),)))
+            each = variable(writer.name("e"), self._size(value))
+            with rows.loop(each):
+                own = element(total, each)
+                both = apply(JOIN, own, element(name, each), template=(functor,))
+                writer.add(Assign(own, both))
 
     def add_products(self, value: Value) -> None:
         """Adds the products of the rows of a block to the sums of its warps."""
@@ -174,16 +205,15 @@ class Sums:
         for step in steps:
             with rows.loop(step):
                 part = writer.name("part")
-                zero = columns.ragged or any(rows.live)
-                writer.add(Array(FLOAT, part, LANE_ROWS * columns.lot, zero=zero))
+                writer.add(Array(FLOAT, part, LANE_ROWS * columns.lot))
 
                 def copy(step: Index, near: Index, column: Index, part: str = part) -> None:
                     for row in range(LANE_ROWS):
-                        with rows.where(rows.live[row]):
-                            at = value.place((value.rows, rows.rows[row]), (own, column))
-                            source, index = body_reads(value.op, *at)[side]
-                            found = self.values.value(source, index)
-                            writer.add(Assign(element(part, near + row * columns.lot), found))
+                        at = value.place((value.rows, rows.rows[row]), (own, column))
+                        source, index = body_reads(value.op, *at)[side]
+                        found = self.values.value(source, index)
+                        found = rows.chosen(found, Number("0.0f"), rows.live[row])
+                        writer.add(Assign(element(part, near + row * columns.lot), found))
 
                 rows.at_step(columns, step, copy)
                 self._pack(name, outer, side, step, part)
@@ -253,18 +283,20 @@ class Sums:
         rows, writer, op = self.rows, self.writer, value.op
         start, functor = joins(op)
         kind, columns, name = computed(op.dtype), self.layers.of(value), self.names[value]
-        groups = self.shape.warps * (TENSOR_GROUPS if value.op.shape.size > 1 else 1)
-        width = columns.padded if value.op.shape.size > 1 else 1
+        width = columns.padded if op.shape.size > 1 else 1
+        groups = self.shape.warps * totals_of(self.layers, value) // width
         shared = writer.name(f"{rows.label(op)}_parts")
         writer.add(Shared(kind, shared, self.shape.totals, groups * width))
         if value.op.shape.size > 1:
-            step = variable(writer.name("s"), columns.steps)
-            near = variable(writer.name("v"), columns.lot)
-            with rows.loop(step), rows.loop(near):
-                at = (rows.warp * TENSOR_GROUPS + rows.group) * width
-                at = at + columns.column(step, rows.member, near)
-                own = element(name, step * columns.lot + near)
-                writer.add(Store(shared, Integer(at), own))
+            each, size = variable(writer.name("e"), self._size(value)), columns.steps * columns.lot
+            with rows.loop(each):
+                place, row = each, rows.warp * TENSOR_GROUPS + rows.group
+                if spread_over(self.layers, value) > 1:
+                    place, row = rows.group * self._size(value) + each, rows.warp
+                with rows.below(size, place, "place") as inside:
+                    step, near = inside // columns.lot, inside % columns.lot
+                    at = row * width + columns.column(step, rows.member, near)
+                    writer.add(Store(shared, Integer(at), element(name, each)))
         else:
             total = writer.name(f"{rows.label(op)}_total")
             own = element(name, Index())

@@ -29,8 +29,9 @@ from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
 
 #: Elements of a row that lanes hold, and summed elements of a product.
 MOST_COLUMNS = 128
-#: Operations from which a value that is read again is held.
-WORTH_HOLDING = 4
+#: Operations from which a value that is read again is held; if registers do not suffice, those from
+#: which it is then.
+WORTH_HOLDING = (4, 24, 64)
 #: Values that are computed where they are read, at most, since they have other rows.
 MOST_INLINED = 64
 #: Elements of a row that a reduction of a part of it visits for each result: written out.
@@ -121,16 +122,24 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """A region of layers: how many rows there are, its values in their order, and the outputs."""
+    """A region of layers: how many rows there are, and its values in their order. `wide`: whether
+    lanes have lots of four columns. Of values that are read again, those are held that take `worth`
+    operations."""
 
     graph: Graph
     rows: int
     values: tuple[Value, ...]
     wide: bool
+    worth: int
 
     def columns(self, extent: int) -> Columns:
         """How lanes hold so many elements of a row."""
         return Columns.of(extent, self.wide)
+
+    @property
+    def sparing(self) -> bool:
+        """Whether registers are scarce."""
+        return self.worth > WORTH_HOLDING[0]
 
     def of(self, value: Value) -> Columns:
         """How lanes hold a value."""
@@ -141,12 +150,13 @@ class Layers:
         return [value for value in self.values if value.role in roles]
 
 
-def find_layers(graph: Graph) -> Layers:
-    """The layers that a region is. Raises CodegenError for one that is something else."""
+def find_layers(graph: Graph, worth: int = WORTH_HOLDING[0]) -> Layers:
+    """The layers that a region is, of which values that take so many operations are held. Raises
+    CodegenError for one that is something else."""
     inlined: set[int] = set()
     while True:
         try:
-            return _found(graph, inlined)
+            return _found(graph, inlined, worth)
         except _Apart as error:
             more = {op.id for op in error.ops if _computes(op)} - inlined
             if not more or len(inlined) >= MOST_INLINED:
@@ -163,16 +173,16 @@ class _Apart(CodegenError):
         self.ops = [op for op in ops if _computes(op)][:1]
 
 
-def _found(graph: Graph, inlined: Container[int]) -> Layers:
+def _found(graph: Graph, inlined: Container[int], worth: int) -> Layers:
     """The layers of a region some of whose ops are computed wherever they are read. Raises
     CodegenError."""
-    values = _values(graph, inlined)
+    values = _values(graph, inlined, worth)
     products = [v for v in values if v.op.opcode == "dot"]
     refused: CodegenError | None = None
     for seed in sorted(products, key=lambda v: -v.op.shape.size):
         for rows in _sides(seed):
             try:
-                return _with_rows(graph, values, seed, rows)
+                return _with_rows(graph, values, seed, rows, worth)
             except CodegenError as error:
                 refused = refused or error
     raise refused or CodegenError(f"{graph.name} multiplies no rows by a matrix.")
@@ -190,7 +200,7 @@ def side_of_rows(value: Value) -> int:
 # ---- which ops are values ------------------------------------------------------------------------
 
 
-def _values(graph: Graph, inlined: Container[int]) -> list[Value]:
+def _values(graph: Graph, inlined: Container[int], worth: int) -> list[Value]:
     """The values of a region in their order, traced."""
     uses = _uses(graph)
     outputs = {o.id for o in graph.root.operands}
@@ -202,7 +212,7 @@ def _values(graph: Graph, inlined: Container[int]) -> list[Value]:
             continue
         costs[op.id] = _cost(op, costs)
         kept = op.id in outputs or _always(op)
-        if kept or (uses[op.id] > 1 and costs[op.id] >= WORTH_HOLDING and _computes(op)):
+        if kept or (uses[op.id] > 1 and costs[op.id] >= worth and _computes(op)):
             if op.id in inlined and op.id not in outputs:
                 continue
             stage = new_stage(op, len(values))
@@ -258,8 +268,33 @@ def _sides(dot: Value) -> Iterator[tuple[int, ...]]:
         yield from sorted(sides, key=lambda side: -math.prod(dot.op.dims[d] for d in side))
 
 
-def _with_rows(graph: Graph, values: Sequence[Value], seed: Value, rows: tuple[int, ...]) -> Layers:
+def _with_rows(
+    graph: Graph, values: Sequence[Value], seed: Value, rows: tuple[int, ...], worth: int
+) -> Layers:
     """The layers with these rows. Raises CodegenError if the values do not agree on them."""
+    found = _connected(values, seed, rows)
+    count = seed.size(rows)
+    for other in values:
+        sides = () if other in found or other.op.opcode != "dot" else _sides(other)
+        for side in sides:
+            if other not in found and other.size(side) == count:
+                found |= _connected(values, other, side)
+    for value in values:
+        value.rows = found.get(value, ())
+        value.scattered = value.stepwise = False
+        value.role = _role(value)
+    wide = any(o.dtype in HALVES for v in values if v.op.opcode == "dot" for o in v.op.operands)
+    layers = Layers(graph, count, tuple(_in_order(values)), wide, worth)
+    for value in values:
+        _find_columns(layers, value)
+    return layers
+
+
+def _connected(
+    values: Sequence[Value], seed: Value, rows: tuple[int, ...]
+) -> dict[Value, tuple[int, ...]]:
+    """What the rows are of a value and of all that reads them or is read at them. Raises
+    CodegenError."""
     readers: dict[Value, list[tuple[Value, Indices]]] = {}
     for value in values:
         for read, at in value.reads:
@@ -280,15 +315,7 @@ def _with_rows(graph: Graph, values: Sequence[Value], seed: Value, rows: tuple[i
             if other not in found:
                 found[other] = place
                 todo.append(other)
-    for value in values:
-        value.rows = found.get(value, ())
-        value.scattered = value.stepwise = False
-        value.role = _role(value)
-    wide = any(o.dtype in HALVES for v in values if v.op.opcode == "dot" for o in v.op.operands)
-    layers = Layers(graph, seed.size(rows), tuple(values), wide)
-    for value in values:
-        _find_columns(layers, value)
-    return layers
+    return found
 
 
 def _rows_read(
@@ -390,6 +417,38 @@ def _sides_of_sum(value: Value) -> tuple[Sequence[int], Sequence[int]]:
     """The dims of a sum of products that come from one operand, and from the other."""
     left = value.op.operands[0].shape.rank - len(value.inner)
     return range(left), range(left, len(value.dims))
+
+
+def _in_order(values: Sequence[Value]) -> list[Value]:
+    """The values in an order in which few are held at a time: after each other what is added up or
+    stored, that for which the fewest elements are still to compute the first."""
+    found: dict[Value, None] = {}
+    late = [value for value in values if value.role is Role.LATE]
+    wanted = [value for value in values if value.role in ENDS or value.is_output]
+    wanted = [value for value in wanted if value.role is not Role.LATE]
+    while wanted:
+        missing = [_missing(value, found) for value in wanted]
+        costs = [sum(v.size(v.free) for v in each if v.role not in ENDS) for each in missing]
+        number = costs.index(min(costs))
+        found |= dict.fromkeys(missing[number])
+        wanted.pop(number)
+    return [*found, *late]
+
+
+def _missing(value: Value, known: Container[Value]) -> list[Value]:
+    """A value and all that it is computed from, in order, but for what is known."""
+    found: dict[Value, None] = {}
+    todo = [(value, False)]
+    while todo:
+        one, ready = todo.pop()
+        if one in known or one in found:
+            continue
+        if ready:
+            found[one] = None
+            continue
+        todo.append((one, True))
+        todo += [(read, False) for read, _ in reversed(one.reads)]
+    return list(found)
 
 
 def columns_of(value: Value) -> list[Sequence[int]]:

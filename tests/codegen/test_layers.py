@@ -24,7 +24,10 @@ from tests.codegen.layer_cases import CASES, f32, of, perceptron
 from tests.codegen.regions import H200, ORDERS, ROUNDING, Built, Case, build, whole_of
 
 Array = Any
-SMALL, LARGE = (CodegenOptions(template=f"layers warps {n} blocks 1") for n in (4, 8))
+SMALL, LARGE = (
+    CodegenOptions(template=f"layers warps {n} blocks 1 held {worth}")
+    for n, worth in ((4, 4), (8, 24))
+)
 
 
 def _values(graph: Graph, seed: int = 0) -> list[np.ndarray]:
@@ -142,7 +145,7 @@ def test_values_of_other_rows_are_computed_where_they_are_read() -> None:
 
 
 def _refusal(fun: Callable[..., Any], *args: Any, **options: Any) -> str:
-    template = "layers warps 8 blocks 1"
+    template = "layers warps 8 blocks 1 held 4"
     with pytest.raises(CodegenError) as error:
         generate(whole_of(fun, *args), H200, CodegenOptions(template=template, **options))
     return str(error.value)
@@ -189,7 +192,7 @@ def test_strict_numerics_are_refused() -> None:
 
 def test_a_template_of_layers_says_warps_and_blocks() -> None:
     graph = whole_of(lambda x, w: x @ w, f32(100, 8), f32(8, 16))
-    with pytest.raises(CodegenError, match='like "layers warps 8 blocks 1"'):
+    with pytest.raises(CodegenError, match='like "layers warps 8 blocks 1 held 4"'):
         generate(graph, H200, CodegenOptions(template="layers warps many"))
     kernel = generate(graph, H200, SMALL)
     assert kernel.template == SMALL.template
