@@ -12,9 +12,10 @@ from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.passes import LOWERED
 from fusionstitch.codegen.ir.types import FLOAT
 from fusionstitch.codegen.kernel import Kernel
+from fusionstitch.codegen.layers.found import find_layers
 from fusionstitch.codegen.layers.lower import Lowering
 from fusionstitch.codegen.layers.sizes import Shape, shaped
-from fusionstitch.codegen.layers.values import WORTH_HOLDING, find_layers
+from fusionstitch.codegen.layers.values import WORTH_HOLDING
 from fusionstitch.codegen.lower.buffers import buffer_of, is_table
 from fusionstitch.codegen.passes import rewritten
 from fusionstitch.codegen.search.left_out import LeftOut

@@ -10,7 +10,6 @@ blocks, in their order: a result is the same each time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from fusionstitch.codegen.dots.tile import (
     TENSOR_COLUMNS,
@@ -54,6 +53,7 @@ from fusionstitch.codegen.ir.statements import (
 )
 from fusionstitch.codegen.ir.types import FLOAT, INT, computed, stored
 from fusionstitch.codegen.layers.columns import LANE_ROWS, PAIR
+from fusionstitch.codegen.layers.rows import Rows
 from fusionstitch.codegen.layers.sizes import Outer, spread_over, totals_of
 from fusionstitch.codegen.layers.values import ENDS, Role, Value, columns_of
 from fusionstitch.codegen.loops.stages import body_reads, closure
@@ -62,9 +62,6 @@ from fusionstitch.codegen.rewrite.monoids import joins
 from fusionstitch.codegen.text.source import comment
 from fusionstitch.costmodel.devices import WARP
 from fusionstitch.hlo.graph import Op
-
-if TYPE_CHECKING:
-    from fusionstitch.codegen.layers.lower import Rows
 
 #: Loads under way of a thread that adds up what all blocks have, and what lanes have.
 BLOCKS_AT_ONCE, LANES_AT_ONCE = 16, 8

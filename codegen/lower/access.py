@@ -15,15 +15,14 @@ from fusionstitch.codegen.index_maps.index import (
     variable,
 )
 from fusionstitch.codegen.index_maps.maps import Indices
+from fusionstitch.codegen.index_maps.vectors import Vector
 from fusionstitch.codegen.ir.expressions import (
     Expr,
     Integer,
     Name,
     all_of,
-    apply,
     number,
 )
-from fusionstitch.codegen.ir.intrinsics import ALIGNED
 from fusionstitch.codegen.ir.statements import (
     If,
     Shared,
@@ -58,7 +57,7 @@ class Site:
     points: str = ""
 
 
-class Access(VectorAccess):
+class Access:
     """The index digits of every axis of a nest at the current tile, row and column, and the loads
     and stores there, as vectors where a loop over their elements is open."""
 
@@ -67,7 +66,7 @@ class Access(VectorAccess):
         self.label, self.comment = kernel.label, kernel.comment
         self.memory, self.owned = kernel.memory, kernel.memory.owned
         self.int = kernel.int_
-        super().__init__(kernel.writer)
+        self.writer = kernel.writer
         known = Known(self.writer, kernel.label, self.int)
         # no cycle: Python would have to look for thousands of them, with all that a kernel becomes
         sources: Sources = weakref.proxy(self)
@@ -89,6 +88,10 @@ class Access(VectorAccess):
         self.backward = group.backward and bool(self.nest.with_role(Role.CARRY))
         #: the names of the variables in which indices were decided (codegen/schedule/walk.py)
         self.names = {TILE: site.tile}
+        tile = self.plan.tile
+        self.elements = VectorAccess(
+            self.writer, tile is not None, bool(tile and tile.columns), self.memory.copies
+        )
         #: the names of the shared memory that partial results of a stage are exchanged through
         self.exchanges: dict[Stage, str] = {}
 
@@ -155,7 +158,7 @@ class Access(VectorAccess):
             lane = {self.vector.lane} if self.vector else set()
             whole = not any(lane & guard.index.variables for guard in guards)
             buffers = self.memory.written(cut.output)
-            stores = self.written(buffers, cut.output, address, value, inside, whole)
+            stores = self.elements.written(buffers, cut.output, address, value, inside, whole)
             self._guarded_stores(inside, stores)
             self._store_parts(cut.output, delinearize(address, cut.output.dims), value, inside)
 
@@ -165,14 +168,16 @@ class Access(VectorAccess):
         """What stores the element of a stage to buffers of global memory, where `condition` holds.
         A vector is stored after the loop over its elements."""
         address = linearize(self.digits.index(stage), stage.op.dims)
-        return self.written(buffers, stage.op, address, value, condition)
+        return self.elements.written(buffers, stage.op, address, value, condition)
 
     def _store_parts(self, op: Op, index: Indices, value: Expr, condition: Expr | None) -> None:
         """Writes a value to where it is a part of a larger array."""
         for part in self.memory.parts.get(op.id, ()):
             at = [i + start for i, start in zip(index, part.starts, strict=True)]
             address = Integer(linearize(at, part.dims))
-            store = Store(part.buffer, address, as_stored(op, value), self.copies(part.buffer))
+            store = Store(
+                part.buffer, address, as_stored(op, value), self.elements.blocks(part.buffer)
+            )
             self._guarded_stores(condition, [store])
 
     def _guarded_stores(self, condition: Expr | None, stores: Sequence[Store]) -> None:
@@ -191,15 +196,17 @@ class Access(VectorAccess):
         """Where the element of `op` at `index` lies, if that is in a buffer."""
         edge = edge_of(self, op)
         buffer = edge.buffer(self, op) if edge else ""
-        return Located(self.buffer(buffer), linearize(index, op.dims)) if buffer else None
+        return Located(self.elements.buffer(buffer), linearize(index, op.dims)) if buffer else None
 
-    def copies(self, buffer: str) -> int:
-        return self.memory.copies.get(buffer, 1)
+    @property
+    def vector(self) -> Vector | None:
+        """What the loop is over that is open."""
+        return self.elements.vector
 
-    def buffer(self, name: str) -> Expr:
-        """The buffer of that name, as elements are read from it. For register tiles its alignment
-        is declared to the compiler, except for a vector of a streamed tile."""
-        tile = self.plan.tile
-        if tile is None or (tile.columns and self.vector is not None):
-            return Name(name)
-        return apply(ALIGNED, Name(name))
+    def bases(self, addresses: Sequence[Index]) -> tuple[list[Index], Index]:
+        """As `VectorAccess.bases`."""
+        return self.elements.bases(addresses)
+
+    def loaded_from(self, op: Op, start: str, depth: int, address: Index, aligned: bool) -> Expr:
+        """As `VectorAccess.loaded_from`."""
+        return self.elements.loaded_from(op, start, depth, address, aligned)

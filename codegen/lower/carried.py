@@ -64,7 +64,7 @@ def finish_carrying(sweeps: Sweeps) -> None:
 
 def _store_carried(sweeps: Sweeps, step: Expr | None) -> None:
     """One vector of the sums of a block's columns."""
-    with sweeps.access.vector_loop(sweeps.element):
+    with sweeps.access.elements.vector_loop(sweeps.element):
         sweeps.digits.bind_column(sweeps.unit * sweeps.width + sweeps.element)
         for stage, name in sweeps.carried.items():
             total = Element(Name(name), sweeps.register_index(step))

@@ -104,7 +104,7 @@ def operand_words(
         if column is not None:
             rows.digits.bind_column(column)
         lane = variable("v", width)
-        with rows.access.vector_loop(lane):
+        with rows.access.elements.vector_loop(lane):
             inner = _Beyond(rows)
             position = unit * width + lane
             if ragged:

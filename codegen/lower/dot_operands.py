@@ -68,13 +68,13 @@ def operand(rows: TileRows, dot: Stage, side: int, other: Index, summed: Index, 
         opened.enter_context(_each(rows, outer))
         count = inner.hi + 1
         for lane in inner.variables if count & (count - 1) == 0 else ():
-            access.vector = Vector(count, lane, rows.writer.depth)
+            access.elements.vector = Vector(count, lane, rows.writer.depth)
         with _each(rows, inner), rows.existing(summed, depth) as existing:
             bind_summed(rows, dot, existing)
             source, at = read(rows, dot, side)
             value = rows.values.value(source, at)
             rows.writer.add(Assign(element(name, part_index(rows, other)), value))
-        access.vector = None
+        access.elements.vector = None
     return name
 
 

@@ -163,7 +163,7 @@ class WordSums:
         lots = variable(rows.writer.name("n"), layout.row // layout.width // TENSOR_GROUPS)
         bit = variable(rows.writer.name("bit"), 2)
         lane = variable("v", layout.width)
-        with rows.loop(lots), rows.loop(bit), rows.access.vector_loop(lane):
+        with rows.loop(lots), rows.loop(bit), rows.access.elements.vector_loop(lane):
             result = (lots * TENSOR_GROUPS + rows.member * 2 + bit) * layout.width + lane
             with rows.existing(result, size) as existing:
                 yield rows.row * sums + (lots * layout.width + lane) * 2 + bit, existing

@@ -33,7 +33,9 @@ class Sources(Protocol):
     open, if one is."""
 
     owned: frozenset[int]
-    vector: Vector | None
+
+    @property
+    def vector(self) -> Vector | None: ...
 
     def stored(self, op: Op, index: Indices) -> AtDepth | None:
         """What reads a value, and the depth from which on it may be read; None if it is computed

@@ -109,7 +109,7 @@ def _flat_vectors(sweeps: Sweeps, row: Index) -> None:
     access, width, element = sweeps.access, sweeps.width, sweeps.element
     unit = access.position(row, width)
     points = access.plan.has_points(access.group)
-    with access.vector_loop(element):
+    with access.elements.vector_loop(element):
         access.bind_rows(row * width + element, unit * width + element if points else unit)
         _load_vectors(access)
         for level in range(sweeps.nest.levels):
@@ -119,10 +119,10 @@ def _flat_vectors(sweeps: Sweeps, row: Index) -> None:
 def _load_vectors(access: Access) -> None:
     """Loads the vectors of all inputs before anything is computed, so that none waits for what the
     rows have in common: the powers of an optimizer's step, say."""
-    assert access.vector is not None
+    assert access.elements.vector is not None
     for stage in access.nest.stages:
         leaves, _ = closure(stage.op, *access.digits.indices(stage), access.whole)
         for op, at in leaves:
-            base = access.vector.base(linearize(at, op.dims))
+            base = access.elements.vector.base(linearize(at, op.dims))
             if op.opcode == "parameter" and base is not None and in_range(op, at):
                 access.values.value(op, at)

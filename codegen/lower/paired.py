@@ -47,7 +47,7 @@ def sum_pairs(sweeps: Sweeps, row: Index) -> None:
 
 def _add(sweeps: Sweeps, sums: Sequence[Sums], _step: Expr | None) -> None:
     """One vector of a sweep, for each row."""
-    with sweeps.access.vector_loop(sweeps.element):
+    with sweeps.access.elements.vector_loop(sweeps.element):
         for one, names in sums:
             _bind(sweeps, one)
             sweeps.digits.bind_column(sweeps.unit * sweeps.width + sweeps.element)

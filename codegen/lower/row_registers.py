@@ -128,7 +128,7 @@ def _load_inputs(sweeps: Sweeps, arrays: Mapping[Loaded, str], row: Index, at: I
         assert step is not None
         for one, array in arrays.items():
             base = substituted(one.base, dict.fromkeys(row.variables, at))
-            vector = sweeps.access.vector_load(one.input.op, one.name, base, sweeps.width)
+            vector = sweeps.access.elements.vector_load(one.input.op, one.name, base, sweeps.width)
             sweeps.writer.add(Assign(Element(Name(array), step), vector))
 
     sweeps.run(load)

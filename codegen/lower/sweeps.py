@@ -181,13 +181,13 @@ class Sweeps:
         if self.plan.inner == 1:
             self.step(stages, sums)
             return
-        with self.access.vector_loop(self.element):
+        with self.access.elements.vector_loop(self.element):
             self.digits.bind_column(self.unit * self.width + self.element)
             where = self.register_index(step)
             for loaded in self.row_inputs:
                 assert step is not None
                 vector = Element(Name(loaded.array), step)
-                self.access.vectors_before()[loaded.name, loaded.base] = vector
+                self.access.elements.vectors_before()[loaded.name, loaded.base] = vector
             sums |= {s: Element(Name(name), where) for s, name in self.carried.items()}
             for (op, at), (name, first) in self.reused.items():
                 if first < level:

@@ -73,17 +73,21 @@ class Parts:
         rows.bind_row()
         rows.digits.bind_column(rows.column_index())
         for lane in near.variables:
-            access.vector = Vector(tile.unit, lane, rows.writer.depth)
+            access.elements.vector = Vector(tile.unit, lane, rows.writer.depth)
         self.early = unit, {}
         for stage in (s for s in sweep if s not in rows.nest.products):
             for (op, at), _ in reached(stage.op, *rows.digits.indices(stage), access.whole):
                 if access.located(op, at) is None or len(self.early[1]) == MOST_EARLY:
                     continue
                 name, at = access.memory.buffer(op), rows.values.named(at)
-                base = access.vector_base(linearize(at, op.dims)) if in_range(op, at) else None
+                base = (
+                    access.elements.vector_base(linearize(at, op.dims))
+                    if in_range(op, at)
+                    else None
+                )
                 if base is not None:
-                    self.early[1][name, base] = access.vector_of(op, name, base)
-        access.vector = None
+                    self.early[1][name, base] = access.elements.vector_of(op, name, base)
+        access.elements.vector = None
         rows.row, rows.step, rows.pair = outer
         rows.bind_row()
 
@@ -135,7 +139,7 @@ class Parts:
             rows.declare_row()
             opened.enter_context(self._neighbours(near))
             if self.early:
-                rows.access.vectors_before().update(self.early[1])
+                rows.access.elements.vectors_before().update(self.early[1])
             at = own * tile.unit + near
             yield [(op, stage, element(array, at)) for op, stage, array in self.joined]
 
@@ -147,6 +151,6 @@ class Parts:
             with rows.loop(index), rows.columns(guarded=True):
                 yield
             return
-        with rows.access.vector_loop(index):
+        with rows.access.elements.vector_loop(index):
             rows.digits.bind_column(rows.column_index())
             yield

@@ -3,8 +3,9 @@ vector, all at once before and after it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from fusionstitch.codegen.index_maps.index import Index, linearize
@@ -20,7 +21,7 @@ from fusionstitch.codegen.ir.expressions import (
     Name,
     apply,
 )
-from fusionstitch.codegen.ir.intrinsics import LOAD, STORE_AS
+from fusionstitch.codegen.ir.intrinsics import ALIGNED, LOAD, STORE_AS
 from fusionstitch.codegen.ir.statements import Array, Assign, Store, StoreVector, unrolled
 from fusionstitch.codegen.ir.types import Raw, VectorOf, computed, stored
 from fusionstitch.hlo.graph import Op
@@ -28,20 +29,31 @@ from fusionstitch.hlo.graph import Op
 
 class VectorAccess:
     """The loads and stores of what is written by `writer`; `vector` is what the loop is over that
-    is open, if one is, and `pending` are the stores that follow it."""
+    is open, if one is, and `pending` are the stores that follow it. Inputs may be said to be
+    `aligned`, where they are `streamed` not for a vector. `copies` says of buffers that several
+    blocks of a cluster have how many these are."""
 
-    def __init__(self, writer: Writer):
-        self.writer = writer
+    def __init__(
+        self,
+        writer: Writer,
+        aligned: bool = False,
+        streamed: bool = False,
+        copies: Mapping[str, int] = MappingProxyType({}),
+    ):
+        self.writer, self.copies = writer, copies
+        self.aligned, self.streamed = aligned, streamed
         self.vector: Vector | None = None
         self.pending: list[StoreVector] = []
 
-    def copies(self, buffer: str) -> int:
-        """The blocks that have a buffer of that name."""
-        return 1
-
     def buffer(self, name: str) -> Expr:
         """The buffer of that name, as elements are read from it."""
-        return Name(name)
+        if not self.aligned or (self.streamed and self.vector is not None):
+            return Name(name)
+        return apply(ALIGNED, Name(name))
+
+    def blocks(self, buffer: str) -> int:
+        """The blocks that have a buffer of that name."""
+        return self.copies.get(buffer, 1)
 
     @contextmanager
     def vector_loop(self, element: Index) -> Iterator[None]:
@@ -76,13 +88,13 @@ class VectorAccess:
         stores: list[Store] = []
         for buffer in buffers:
             if base is None or self.vector is None:
-                stores.append(Store(buffer, Integer(address), value, self.copies(buffer)))
+                stores.append(Store(buffer, Integer(address), value, self.blocks(buffer)))
                 continue
             values = self.writer.name(f"{buffer}_vector")
             vector = Array(VectorOf(stored(op.dtype), self.vector.width), values)
             self.writer.add(vector, self.vector.depth)
             self.writer.add(Assign(Element(Name(values), Name(self.vector.lane.name)), value))
-            store = StoreVector(buffer, Integer(base), values, condition, self.copies(buffer))
+            store = StoreVector(buffer, Integer(base), values, condition, self.blocks(buffer))
             self.pending.append(store)
         return stores
 

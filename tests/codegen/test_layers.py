@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from fusionstitch.codegen.generate import CodegenOptions, compared, draft, generate, neighbours
 from fusionstitch.codegen.layers.columns import Columns
+from fusionstitch.codegen.layers.found import find_layers
 from fusionstitch.codegen.layers.generate import Layered
 from fusionstitch.codegen.layers.thin import are_layers, rows_of_layer
-from fusionstitch.codegen.layers.values import Role, find_layers
+from fusionstitch.codegen.layers.values import Role
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph

@@ -17,6 +17,7 @@ from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.context import Locations
 from fusionstitch.codegen.lower.known import AtDepth
 from fusionstitch.codegen.lower.values import Values
+from fusionstitch.codegen.lower.vector_access import VectorAccess
 from fusionstitch.codegen.schedule.schedule import GroupPlan
 from fusionstitch.hlo.graph import Op
 
@@ -31,13 +32,11 @@ class Here(Protocol):
     digits: Digits
     values: Values
     writer: Writer
+    elements: VectorAccess
     #: the names of the arrays in shared memory, by what lies in them
     shared_names: Mapping[Stage, str]
     #: the stages that the loops of the group read whole, by op id
     whole: Mapping[int, Stage]
-
-    def loaded(self, op: Op, buffer: str, index: Indices) -> Expr:
-        """What loads an element of `op` from a buffer of global memory."""
 
     def stored_to(
         self, buffers: Sequence[str], stage: Stage, value: Expr, condition: Expr | None

@@ -20,7 +20,7 @@ def _carries(here: Here, op: Op) -> bool:
 
 def _read(here: Here, op: Op, index: Indices) -> AtDepth:
     # inputs hold still: a load that does not depend on the row may precede the loop
-    return here.loaded(op, _buffer(here, op), index), here.values.depth_of(op, index)
+    return here.elements.loaded(op, _buffer(here, op), index), here.values.depth_of(op, index)
 
 
 def _buffer(here: Here, op: Op) -> str:

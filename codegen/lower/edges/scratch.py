@@ -20,7 +20,7 @@ def _carries(here: Here, op: Op) -> bool:
 
 
 def _read(here: Here, op: Op, index: Indices) -> AtDepth:
-    return here.loaded(op, _buffer(here, op), index), here.writer.ordered_depth
+    return here.elements.loaded(op, _buffer(here, op), index), here.writer.ordered_depth
 
 
 def _buffer(here: Here, op: Op) -> str:
