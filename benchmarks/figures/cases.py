@@ -41,7 +41,7 @@ TARGETS: Mapping[str, tuple[str, str | None]] = {
         name: (f"{PROGRAMS}:{name}", None)
         for name in (
             *("thread", "warp", "several_warps", "block", "cluster", "grid"),
-            *("cycle", "rows", "dealt", "one_block", "whole_grid"),
+            *("cycle", "layers", "rows", "dealt", "one_block", "whole_grid"),
         )
     },
 }
@@ -51,7 +51,7 @@ OPTIONS = fs.Options(device="h200", scorer="model", fallback="error")
 @dataclass(frozen=True, eq=False)
 class Case:
     """One kernel of a program: what was chosen, the kernel, its way, what was decided of it (None
-    for loops), and its statements."""
+    for loops and layers), and its statements."""
 
     stitched: Stitched
     chosen: Chosen

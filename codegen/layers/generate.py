@@ -84,7 +84,10 @@ def plan_layers(graph: Graph, settings: Settings, watch: Watch = NOBODY) -> Laye
     region = _rewritten(graph, replace(settings, template=None), watch)
     found = list(_tried(graph, region, settings, None if template is None else parsed(template)))
     best = min(found, key=lambda one: cost_us(one.cost, settings.device) * (1 + one.cost.spilled))
-    watch.lowered(best.lowered, LOWERED, "what the layers became")
+    if watch is not NOBODY:  # the passes over the statements of the one that is taken
+        begun = _written(best.shape, settings.options.numerics)
+        watch.lowered(begun.lowered, LOWERED, "what the layers became")
+        begun.passed(watch)
     return best
 
 

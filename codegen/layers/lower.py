@@ -45,6 +45,7 @@ from fusionstitch.codegen.layers.columns import LANE_ROWS
 from fusionstitch.codegen.layers.rows import Body, Rows
 from fusionstitch.codegen.layers.sizes import Shape
 from fusionstitch.codegen.layers.sums import Sums
+from fusionstitch.codegen.layers.totals import Totals
 from fusionstitch.codegen.layers.values import Role, Value, side_of_rows
 from fusionstitch.codegen.loops.stages import body_reads
 from fusionstitch.codegen.lower.context import describe
@@ -71,7 +72,8 @@ class Lowering:
         self.shape, self.layers, self.outputs, self.writer = shape, shape.layers, outputs, writer
         self.rows = Rows(shape, inputs, numerics, writer)
         self.values = self.rows.values
-        self.sums = Sums(self.rows, outputs, scratch)
+        self.sums = Sums(self.rows)
+        self.totals = Totals(self.sums, outputs, scratch)
         self.matrices: dict[Value, str] = {}
         self.read = {v for value in self.layers.values for v, _ in value.reads}
 
@@ -103,7 +105,7 @@ class Lowering:
                 if value.role is not Role.LATE:
                     writer.note(comment(describe(value.op)), (rows.label(value.op),))
                     write[value.role](value)
-        self.sums.finish()
+        self.totals.finish()
         return writer.body
 
     # ---- matrices --------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class Rows:
         self.by_op = {value.op.id: value for value in self.layers.values}
         self.held: dict[Value, str] = {}
         self.spread: dict[Value, str] = {}
-        self.warp = self.group = self.member = Index()
+        self.lane = self.warp = self.group = self.member = Index()
         #: the rows of a lane, in all and in the block, and whether they are there (None: they are)
         self.rows: list[Index] = []
         self.local: list[Index] = []
@@ -84,7 +84,7 @@ class Rows:
 
     def bind_lane(self) -> None:
         """Declares the lane's place in its warp, and that of the warp."""
-        lane = self.integer("lane", infix("%", THREAD, WARP), WARP)
+        self.lane = lane = self.integer("lane", infix("%", THREAD, WARP), WARP)
         if self.shape.warps > 1:
             self.warp = self.integer("warp", infix("/", THREAD, WARP), self.shape.warps)
         self.group = self.integer("group", Integer(lane // TENSOR_LANES), TENSOR_GROUPS)

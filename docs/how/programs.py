@@ -38,6 +38,18 @@ def several_warps() -> Target:
     return normed, (f32(4096, 8192),)
 
 
+def fitted(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+    """The mean square error of a perceptron with one hidden layer."""
+    w, b, v, c = params
+    return jnp.mean((jnp.tanh(x @ w + b) @ v + c - y) ** 2)
+
+
+def layers() -> Target:
+    """Layers of rows, with the gradients of all their matrices."""
+    params = f32(9, 64), f32(64), f32(64, 5), f32(5)
+    return jax.value_and_grad(fitted), (params, f32(1 << 18, 9), f32(1 << 18, 5))
+
+
 def cluster() -> Target:
     """Rows that outgrow a block."""
     return normed, (f32(64, 131_072),)
