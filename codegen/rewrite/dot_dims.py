@@ -162,7 +162,9 @@ def _leading(graph: Graph) -> frozenset[int]:
 
 
 def _is_elementwise(op: Op) -> bool:
-    return kind_of(op.opcode) is Kind.ELEMENTWISE and not op.shape.elements and not op.called
+    if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.elements or op.called:
+        return False
+    return all(o.dims in ((), op.dims) for o in op.operands)  # no bytes of numbers
 
 
 def _flat(parts: Parts) -> tuple[int, ...]:
