@@ -24,6 +24,7 @@ from fusionstitch.codegen.rewrite.factors import take_factor
 from fusionstitch.codegen.rewrite.region import rebuilt, rewrite
 from fusionstitch.codegen.rewrite.scales import NARROW, may_leave
 from fusionstitch.codegen.rewrite.sizes import least, most
+from fusionstitch.hlo.dots import result_dims
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import splat
@@ -76,17 +77,16 @@ def _without_factors(dot: Op) -> list[Op] | None:
     wide = Shape("f32" if dot.dtype in NARROW else dot.dtype, dot.dims)
     outside: list[_Outside] = []
     for side, contracted in enumerate((dot.attrs["lhs_contract"], dot.attrs["rhs_contract"])):
-        kept_dims = [d for d in range(operands[side].shape.rank) if d not in contracted]
-        dimensions = _dims_of(dot, side, kept_dims)
+        kept = result_dims(dot, side)
         source, types, made = _unconverted(operands[side])
         if source.dtype not in FLOATS:
             continue  # the factor decides what a float of one byte is rounded to
-        free = _free(source, kept_dims, contracted, operands[1 - side], types)
+        free = _free(source, list(kept), contracted, operands[1 - side], types)
         if not free.factors:
             continue
         chain += [*made, *free.chain]
         for one in free.factors:
-            spread = tuple(_spread(x, wide, dimensions, chain) for x in one.factor)
+            spread = tuple(_spread(x, wide, list(kept.values()), chain) for x in one.factor)
             outside.append(replace(one, factor=spread))
         operands[side] = _converted(free.rest, types, chain)
     if not outside:
@@ -273,23 +273,6 @@ def _converted(value: Op, types: Sequence[str], chain: list[Op]) -> Op:
         value = Op("convert", Shape(dtype, value.dims), (value,))
         chain.append(value)
     return value
-
-
-def _dims_of(dot: Op, side: int, kept_dims: Sequence[int]) -> list[int]:
-    """The result's dim of each dim of an operand that is not summed over."""
-    batch = dot.attrs["lhs_batch" if side == 0 else "rhs_batch"]
-    free = len(batch)
-    if side == 1:
-        left = dot.operands[0].shape.rank - len(dot.attrs["lhs_contract"])
-        free = left
-    dimensions = []
-    for d in kept_dims:
-        if d in batch:
-            dimensions.append(batch.index(d))
-        else:
-            dimensions.append(free)
-            free += 1
-    return dimensions
 
 
 def _spread(factor: Op, like: Shape, dimensions: Sequence[int], chain: list[Op]) -> Op:
