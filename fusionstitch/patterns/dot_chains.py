@@ -119,5 +119,5 @@ _READ: dict[str, tuple[Takes, Takes]] = {
     "on what is cheap": (_is_cheap, _is_cheap),
     "on tables": (_is_free, _is_free),
 }
-#: Ops behind a chain, besides elementwise ones, that are in its pattern.
+#: Ops after a chain, besides elementwise ones, that are in its pattern.
 _RESULTS = (frozenset({"transpose"}), frozenset({"transpose", "reshape"}))
