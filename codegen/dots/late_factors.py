@@ -174,6 +174,10 @@ def _taken(source: Op, summed: Op, bare: set[Op], deep: int = MOST_DEEP) -> _Fre
             if not _is_number(factor):
                 continue
             factor = replace(factor, shown=factor.shown | _literals(source.operands[0], side == 1))
+        elif not may_leave(
+            [(factor.opcode, factor.factor)], inside.rest, source.operands[1 - side]
+        ):
+            continue
         rest = rebuilt(source, _with(source.operands, side, inside.rest))
         return _Free(rest, (factor,), (*inside.chain, rest))
     bare.add(source)

@@ -107,6 +107,22 @@ def test_rows_without_elements_are_no_numbers_where_they_show(
     assert not got[0, 4].any()
 
 
+def test_products_of_weights_stay_in_range(host_compiler: str) -> None:
+    """Without the divisor, 1e20 times 1e20 would be infinite."""
+    q, k, v = _operands()
+    gate = np.full((HEADS, QUERIES, 1), 23, F32)
+    large = np.full((HEADS, 1, KEYS), 1e20, F32)
+
+    def fun(q: Array, k: Array, v: Array, gate: Array, large: Array) -> Array:
+        return _weighed(_scores(q, k) / (1 + jnp.exp(gate)) * large, jnp.tanh(v))
+
+    args = q * F32(1e20), k, v, gate, large
+    case = Case(whole_of(fun, *args), args, SMALL)
+    built = build([case])
+    assert "stream" in built.kernels[case].template
+    built.check(case)
+
+
 # ---- floats of one byte --------------------------------------------------------------------------
 
 
