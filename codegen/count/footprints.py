@@ -21,6 +21,9 @@ from fusionstitch.codegen.count.values import at as value_at
 from fusionstitch.costmodel.kernel_cost import Again
 from fusionstitch.costmodel.work import LINE_BYTES, SECTOR_BYTES
 
+#: Bytes from one access to another that are in its line, as likely as not.
+BESIDE = LINE_BYTES // 2
+
 
 @dataclass(eq=False)
 class _Region:
@@ -41,8 +44,8 @@ class Visited:
     size: int
     near: int
     parts: dict[tuple[int, int, int], _Region] = field(default_factory=dict)
-    #: bytes at points of the same executions
-    recent: dict[Executions, list[Array]] = field(default_factory=dict)
+    #: bytes at points of the same executions, by their mean
+    recent: dict[tuple[Executions, int], list[Array]] = field(default_factory=dict)
 
     def add(self, at: Value, width: int, runs: Executions, sectors: int, grid: Axis) -> int:
         """An access of `width` bytes, so many after the begin. Gives the bytes that come to
@@ -72,10 +75,12 @@ class Visited:
     def _has_come(self, values: Array, runs: Executions) -> bool:
         """Whether each of these bytes lies beside one that the same thread has just visited, as the
         terms of a short sum do: then its line is there."""
-        for others in self.recent.get(runs, ()):
-            if np.abs(values - others).max() < LINE_BYTES // 2:
-                return True
-        self.recent.setdefault(runs, []).append(values)
+        mean = int(values.mean()) // BESIDE
+        for near in range(mean - 1, mean + 2):
+            for others in self.recent.get((runs, near), ()):
+                if np.abs(values - others).max() < BESIDE:
+                    return True
+        self.recent.setdefault((runs, mean), []).append(values)
         return False
 
     def _visit(

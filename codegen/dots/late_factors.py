@@ -8,24 +8,30 @@ A softmax divides by a sum that is known after the row; its dot need not wait fo
 that makes elements zero once more does not depend on the factor. Where it leaves none of a row, the
 program has zeros whatever the factor is, which is no number in a row of a softmax without
 elements. So a sum that is zero stays as it is; a divisor that is known not to be zero would not
-change it either.
+change it either. Where a mask leaves a softmax rows without elements (-inf), and the one outside
+shows some of these, they are no numbers: there factors stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fusionstitch.codegen.loops.stream import Stream
 from fusionstitch.codegen.rewrite.factors import take_factor
 from fusionstitch.codegen.rewrite.region import rebuilt, rewrite
-from fusionstitch.codegen.rewrite.scales import NARROW, Factor, may_leave
+from fusionstitch.codegen.rewrite.scales import NARROW, may_leave
 from fusionstitch.codegen.rewrite.sizes import least, most
+from fusionstitch.hlo.dots import result_dims
 from fusionstitch.hlo.graph import FLOATS, Graph, Op, Shape
 from fusionstitch.hlo.literals import NUMPY_DTYPES
 from fusionstitch.hlo.rewrite import splat
+from fusionstitch.hlo.semantics import Kind, kind_of
+
+#: Factors that leave one operand of a dot, and ops between it and such a factor.
+MOST_FACTORS, MOST_DEEP = 8, 64
 
 
 def without_factors(graph: Graph, stream: Stream) -> Graph:
@@ -39,53 +45,62 @@ def without_factors(graph: Graph, stream: Stream) -> Graph:
     return rewrite(graph, lambda op: _without_factors(op) if op.id in stream.sums else None)
 
 
-@dataclass
-class _Free:
-    """An operand of a dot without its factors, which are in order from the inside out.
+#: A condition, and whether it has to hold.
+Literal = tuple[Op, bool]
 
-    `chain` has the ops that were made; `masked`: whether a mask leaves out elements that had the
-    factors.
-    """
+
+@dataclass(frozen=True)
+class _Outside:
+    """A factor of an operand's rows. Masks around it show elements where all of `shown` is true;
+    none: they are all shown."""
+
+    opcode: str
+    factor: tuple[Op, ...]
+    shown: frozenset[Literal] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Free:
+    """An operand of a dot without its factors, which are in order from the inside out. `chain` has
+    the ops that were made."""
 
     rest: Op
-    factors: list[Factor] = field(default_factory=list)
-    masked: bool = False
-    chain: list[Op] = field(default_factory=list)
+    factors: tuple[_Outside, ...] = ()
+    chain: tuple[Op, ...] = ()
 
 
 def _without_factors(dot: Op) -> list[Op] | None:
     if dot.opcode != "dot":
         return None
     chain: list[Op] = []
-    outside: list[tuple[str, Op | None]] = []
     operands = list(dot.operands)
     wide = Shape("f32" if dot.dtype in NARROW else dot.dtype, dot.dims)
-    masked = False
+    outside: list[_Outside] = []
     for side, contracted in enumerate((dot.attrs["lhs_contract"], dot.attrs["rhs_contract"])):
-        kept_dims = [d for d in range(operands[side].shape.rank) if d not in contracted]
-        dimensions = _dims_of(dot, side, kept_dims)
+        kept = result_dims(dot, side)
         source, types, made = _unconverted(operands[side])
-        free = _free(source, kept_dims, contracted, operands[1 - side], types)
+        if source.dtype not in FLOATS:
+            continue  # the factor decides what a float of one byte is rounded to
+        free = _free(source, list(kept), contracted, operands[1 - side], types)
         if not free.factors:
             continue
         chain += [*made, *free.chain]
-        masked |= free.masked
-        for opcode, factor in free.factors:
-            outside.append(
-                (opcode, _spread(factor[0], wide, dimensions, chain) if factor else None)
-            )
+        for one in free.factors:
+            spread = tuple(_spread(x, wide, list(kept.values()), chain) for x in one.factor)
+            outside.append(replace(one, factor=spread))
         operands[side] = _converted(free.rest, types, chain)
     if not outside:
         return None
-    total = Op("dot", wide, tuple(operands), dot.attrs, f"{dot.name}_sum")
+    total = value = Op("dot", wide, tuple(operands), dot.attrs, f"{dot.name}_sum")
     chain.append(total)
-    value = total
-    for opcode, factor_op in outside:
-        parts = (value,) if factor_op is None else (value, factor_op)
-        value = Op(opcode, wide, parts, name=f"{dot.name}_{opcode}")
+    outside.sort(key=lambda one: not one.shown)
+    masked = sum(bool(one.shown) for one in outside)
+    for number, one in enumerate(outside, 1):
+        name = f"{dot.name}_{one.opcode}"
+        value = Op(one.opcode, wide, (value, *one.factor), name=name)
         chain.append(value)
-    if masked:
-        value = _unless_zero(total, value, chain)
+        if number == masked:
+            value = _unless_zero(total, value, chain)
     if wide != dot.shape:
         value = Op("convert", dot.shape, (value,))
         chain.append(value)
@@ -126,40 +141,46 @@ def _free(
     shape = Shape(source.dtype, tuple(source.dims[d] for d in kept_dims))
     narrowed = source.dtype not in NARROW and not NARROW.isdisjoint(types)
     free = found = _Free(source)
-    while True:
+    bare: set[Op] = set()
+    while len(found.factors) < MOST_FACTORS:
         summed = Op("reduce", shape, (found.rest,), {"dimensions": tuple(contracted)})
-        more = _taken(found.rest, summed)
-        if more is None:
-            return free
-        found = _Free(
-            more.rest,
-            [*more.factors, *found.factors],
-            more.masked or found.masked,
-            [*found.chain, *more.chain],
-        )
+        more = _taken(found.rest, summed, bare)
+        if more is None or not all(map(_is_known, more.factors)):
+            break
+        found = _Free(more.rest, more.factors + found.factors, found.chain + more.chain)
+        factors = [(one.opcode, one.factor) for one in found.factors]
         in_range = not narrowed or most(found.rest) <= 1
-        if in_range and may_leave(found.factors, found.rest, other):
+        if in_range and may_leave(factors, found.rest, other):
             free = found
+    return free
 
 
-def _taken(source: Op, summed: Op) -> _Free | None:
-    """A summed value without its outermost factor; None if it has none. That may be inside a mask,
-    or a product with what varies, as in dropped weights."""
-    chain: list[Op] = []
-    found = take_factor(source, summed, chain)
+def _taken(source: Op, summed: Op, bare: set[Op], deep: int = MOST_DEEP) -> _Free | None:
+    """A summed value without its outermost factor; None if it has none, and is added to `bare`.
+    The factor may be inside a mask, or a product with what varies, as in dropped weights."""
+    if source in bare or not deep:
+        return None
+    made: list[Op] = []
+    found = take_factor(source, summed, made)
     if found is not None:
-        rest, opcode, factor = found
-        return _Free(rest, [(opcode, factor)], chain=chain)
+        rest, opcode, operands = found
+        return _Free(rest, (_Outside(opcode, operands),), tuple(made))
     for side in _sides(source):
-        inside = _taken(source.operands[side], summed)
+        inside = _taken(source.operands[side], summed, bare, deep - 1)
         if inside is None:
             continue
-        masks = source.opcode == "select"
-        if masks and not all(_is_number(*one) for one in inside.factors):
+        [factor] = inside.factors
+        if source.opcode == "select":
+            if not _is_number(factor):
+                continue
+            factor = replace(factor, shown=factor.shown | _literals(source.operands[0], side == 1))
+        elif not may_leave(
+            [(factor.opcode, factor.factor)], inside.rest, source.operands[1 - side]
+        ):
             continue
         rest = rebuilt(source, _with(source.operands, side, inside.rest))
-        chain = [*inside.chain, rest]
-        return _Free(rest, inside.factors, masks or inside.masked, chain)
+        return _Free(rest, (factor,), (*inside.chain, rest))
+    bare.add(source)
     return None
 
 
@@ -177,11 +198,50 @@ def _shown(select: Op) -> int | None:
     return 1 + zero.index(False) if sum(zero) == 1 else None
 
 
-def _is_number(opcode: str, factor: tuple[Op, ...] = ()) -> bool:
+def _is_number(one: _Outside) -> bool:
     """Whether a factor leaves a 0 as it is wherever it is a number itself."""
-    if opcode == "divide":
-        return least(factor[0]) > 0
-    return all(splat(x) is not None for x in factor)
+    if one.opcode == "divide":
+        return least(one.factor[0]) > 0
+    return all(splat(x) is not None for x in one.factor)
+
+
+def _is_known(one: _Outside) -> bool:
+    """Whether a masked factor is a number wherever the mask shows anything: none of a row of a
+    softmax that another mask leaves no elements."""
+    return not one.shown or all(_leaves(x) <= one.shown for x in one.factor)
+
+
+def _leaves(factor: Op) -> set[Literal]:
+    """Where the masks inside a factor leave elements, not -inf."""
+    found: set[Literal] = set()
+    todo, seen = [factor], {factor}
+    while todo:
+        op = todo.pop()
+        if op.opcode == "select":
+            for side, other in ((1, 2), (2, 1)):
+                if splat(op.operands[other]) == -np.inf:
+                    found |= _literals(op.operands[0], side == 1)
+        if kind_of(op.opcode) in (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCTION):
+            todo += [x for x in op.operands if x not in seen]
+            seen.update(op.operands)
+    return found
+
+
+def _literals(condition: Op, holds: bool) -> set[Literal]:
+    """What is true where a condition holds, or does not."""
+    found: set[Literal] = set()
+    todo = [(condition, holds)]
+    for _ in range(MOST_DEEP):
+        if not todo:
+            break
+        op, positive = todo.pop()
+        if op.opcode == "not":
+            todo.append((op.operands[0], not positive))
+        elif op.opcode == ("and" if positive else "or"):
+            todo += [(x, positive) for x in op.operands]
+        else:
+            found.add((op, positive))
+    return found.union(todo)
 
 
 def _with(operands: Sequence[Op], side: int, other: Op) -> list[Op]:
@@ -199,7 +259,7 @@ def _unconverted(value: Op) -> tuple[Op, list[str], list[Op]]:
     while True:
         side = _shown(value) if value.opcode == "select" else None
         inner = value if side is None else value.operands[side]
-        if inner.opcode != "convert" or inner.operands[0].dtype not in FLOATS:
+        if inner.opcode != "convert" or not {inner.dtype, inner.operands[0].dtype} <= FLOATS:
             return value, types, made
         types.append(inner.dtype)
         wide = inner.operands[0]
@@ -217,23 +277,6 @@ def _converted(value: Op, types: Sequence[str], chain: list[Op]) -> Op:
         value = Op("convert", Shape(dtype, value.dims), (value,))
         chain.append(value)
     return value
-
-
-def _dims_of(dot: Op, side: int, kept_dims: Sequence[int]) -> list[int]:
-    """The result's dim of each dim of an operand that is not summed over."""
-    batch = dot.attrs["lhs_batch" if side == 0 else "rhs_batch"]
-    free = len(batch)
-    if side == 1:
-        left = dot.operands[0].shape.rank - len(dot.attrs["lhs_contract"])
-        free = left
-    dimensions = []
-    for d in kept_dims:
-        if d in batch:
-            dimensions.append(batch.index(d))
-        else:
-            dimensions.append(free)
-            free += 1
-    return dimensions
 
 
 def _spread(factor: Op, like: Shape, dimensions: Sequence[int], chain: list[Op]) -> Op:

@@ -314,4 +314,4 @@ def element_of(dot: Stage) -> str:
     types = {o.dtype for o in dot.op.operands}
     if annotations_of(dot.op).tf32:
         return TF32
-    return types.pop() if len(types) == 1 else "f32"
+    return types.pop() if len(types) == 1 and types <= WORKING_REGISTERS.keys() else "f32"

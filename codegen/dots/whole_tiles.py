@@ -22,6 +22,7 @@ from fusionstitch.codegen.loops.stream import Stream
 from fusionstitch.codegen.rewrite.chain import Chain
 from fusionstitch.codegen.rewrite.extents import inner_extents
 from fusionstitch.codegen.rewrite.region import rebuilt, with_used
+from fusionstitch.hlo.dots import result_dims
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.semantics import Kind, kind_of
 
@@ -126,7 +127,7 @@ def _rows_below(graph: Graph, start: Op, dim: int) -> dict[int, int] | None:
 Link = Sequence[tuple[Op, int]]
 
 
-def _links(op: Op) -> list[Link] | None:
+def _links(op: Op) -> Sequence[Link] | None:
     """Which dims of an op and of its operands run together. None for what knows more of them than
     where they lead."""
     if op.shape.elements:
@@ -168,19 +169,12 @@ def _of_reshape(op: Op) -> list[Link]:
     return [((op, d), (x, read[place])) for place, d in own.items() if place in read]
 
 
-def _of_dot(op: Op) -> list[Link]:
-    left, right = op.operands
-    attrs = op.attrs
-    batch = zip(attrs["lhs_batch"], attrs["rhs_batch"], strict=True)
-    links: list[Link] = [((op, n), (left, a), (right, b)) for n, (a, b) in enumerate(batch)]
-    number = len(links)
-    for side, name in ((left, "lhs"), (right, "rhs")):
-        gone = {*attrs[f"{name}_batch"], *attrs[f"{name}_contract"]}
-        for d in range(side.shape.rank):
-            if d not in gone:
-                links.append(((op, number), (side, d)))
-                number += 1
-    return links
+def _of_dot(op: Op) -> Sequence[Link]:
+    links: dict[int, list[tuple[Op, int]]] = {}
+    for side, x in enumerate(op.operands):
+        for d, number in result_dims(op, side).items():
+            links.setdefault(number, [(op, number)]).append((x, d))
+    return list(links.values())
 
 
 def _of_gather(op: Op) -> list[Link]:

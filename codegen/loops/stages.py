@@ -14,7 +14,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusionstitch.codegen.annotations import annotations_of
-from fusionstitch.codegen.index_maps.index import Index, constant, variable
+from fusionstitch.codegen.index_maps.index import constant, variable
 from fusionstitch.codegen.index_maps.maps import Indices, arguments
 from fusionstitch.codegen.index_maps.numbers import digits_of
 from fusionstitch.codegen.loops.cuts import Cut, find_cuts
@@ -28,6 +28,7 @@ from fusionstitch.codegen.rewrite.extents import (
     is_strided,
     reduced_size,
 )
+from fusionstitch.hlo.dots import SIDES, result_dims
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op
 from fusionstitch.hlo.semantics import Kind, kind_of, spec_of
@@ -192,23 +193,11 @@ def body_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]
 
 
 def _dot_reads(op: Op, dims: Indices, inner: Indices) -> list[tuple[Op, Indices]]:
-    attrs = op.attrs
-    batch = len(attrs["lhs_batch"])
-    lhs, rhs = op.operands[0], op.operands[1]
-    free = lhs.shape.rank - batch - len(inner)
-    sides = (
-        (lhs, attrs["lhs_batch"], attrs["lhs_contract"], dims[batch : batch + free]),
-        (rhs, attrs["rhs_batch"], attrs["rhs_contract"], dims[batch + free :]),
-    )
     found = []
-    for operand, batch_dims, contract, free_dims in sides:
-        index: list[Index | None] = [None] * operand.shape.rank
-        for d, i in zip(batch_dims, dims[:batch], strict=True):
-            index[d] = i
-        for d, i in zip(contract, inner, strict=True):
-            index[d] = i
-        rest = iter(free_dims)
-        found.append((operand, tuple(next(rest) if i is None else i for i in index)))
+    for side, operand in enumerate(op.operands):
+        at = {d: dims[n] for d, n in result_dims(op, side).items()}
+        at |= zip(op.attrs[f"{SIDES[side]}_contract"], inner, strict=True)
+        found.append((operand, tuple(at[d] for d in range(operand.shape.rank))))
     return found
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from fusionstitch.codegen.annotations import like
 from fusionstitch.codegen.rewrite.region import rebuilt, rewrite, with_used
+from fusionstitch.hlo.dots import SIDES, result_dims
 from fusionstitch.hlo.graph import Graph, Op, Shape
 from fusionstitch.hlo.semantics import Kind, kind_of
 
@@ -109,9 +110,8 @@ class _Apart:
     def _dot(self, op: Op) -> _Value | None:
         """A dot of operands that were merged, as it is without that."""
         attrs, operands = dict(op.attrs), []
-        batch: list[tuple[int, ...]] = []
-        free: list[tuple[int, ...]] = []
-        for old, side in zip(op.operands, ("lhs", "rhs"), strict=True):
+        found: dict[int, tuple[int, ...]] = {}
+        for number, (old, side) in enumerate(zip(op.operands, SIDES, strict=True)):
             gone = {*op.attrs[f"{side}_batch"], *op.attrs[f"{side}_contract"]}
             x = self.copies[old.id]
             whole = tuple((n,) for n in x.dims)
@@ -119,13 +119,12 @@ class _Apart:
             if parts is None or any(len(parts[d]) > 1 for d in gone):
                 parts = whole
             operands.append(x if parts == whole else x.operands[0])
-            free += [one for d, one in enumerate(parts) if d not in gone]
-            batch = [whole[d] for d in op.attrs[f"{side}_batch"]]
+            found |= {n: parts[d] for d, n in result_dims(op, number).items()}
             first = [sum(map(len, parts[:d])) for d in range(x.shape.rank)]
             for name in (f"{side}_batch", f"{side}_contract"):
                 attrs[name] = tuple(first[d] for d in op.attrs[name])
-        found = (*batch, *free)
-        return self._made(op, found, operands, attrs) if _are_apart(found) else None
+        apart = tuple(found[n] for n in range(op.shape.rank))
+        return self._made(op, apart, operands, attrs) if _are_apart(apart) else None
 
     def _elementwise(self, op: Op) -> _Value | None:
         """What is computed of a value with dims apart, element by element."""
@@ -162,7 +161,9 @@ def _leading(graph: Graph) -> frozenset[int]:
 
 
 def _is_elementwise(op: Op) -> bool:
-    return kind_of(op.opcode) is Kind.ELEMENTWISE and not op.shape.elements and not op.called
+    if kind_of(op.opcode) is not Kind.ELEMENTWISE or op.shape.elements or op.called:
+        return False
+    return all(o.dims in ((), op.dims) for o in op.operands)  # no bytes of numbers
 
 
 def _flat(parts: Parts) -> tuple[int, ...]:
@@ -183,7 +184,7 @@ def _in_order(dot: Op) -> list[Op] | None:
     if dot.opcode != "dot":
         return None
     attrs, operands = dict(dot.attrs), list(dot.operands)
-    for number, (x, side) in enumerate(zip(dot.operands, ("lhs", "rhs"), strict=True)):
+    for number, (x, side) in enumerate(zip(dot.operands, SIDES, strict=True)):
         if x.opcode != "transpose":
             continue
         order = x.attrs["dimensions"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from fusionstitch.codegen.annotations import like
 from fusionstitch.codegen.rewrite.region import rebuilt, with_used
+from fusionstitch.hlo.dots import result_dims
 from fusionstitch.hlo.graph import Graph, Op, Shape
 
 
@@ -46,11 +47,12 @@ def _piece_of(op: Op) -> tuple[int, int, int, int] | None:
     if op.opcode != "slice" or op.operands[0].opcode != "dot":
         return None
     [dot] = op.operands
+    batch = len(dot.attrs["lhs_batch"])
     for side, operand in enumerate(dot.operands):
         if operand.opcode != "concatenate":
             continue
-        dim = _dim_of_result(dot, side, operand.attrs["dimension"])
-        if dim is None or op.attrs["stride"][dim] != 1:
+        dim = result_dims(dot, side).get(operand.attrs["dimension"])
+        if dim is None or dim < batch or op.attrs["stride"][dim] != 1:
             continue
         begin, first = 0, op.attrs["start"][dim]
         for piece, own in enumerate(operand.operands):
@@ -59,19 +61,6 @@ def _piece_of(op: Op) -> tuple[int, int, int, int] | None:
                 return side, piece, dim, begin
             begin = end
     return None
-
-
-def _dim_of_result(dot: Op, side: int, dim: int) -> int | None:
-    """The dim of a product that one of an operand becomes; None for one of a batch or a sum."""
-    name = ("lhs", "rhs")[side]
-    taken = {*dot.attrs[f"{name}_batch"], *dot.attrs[f"{name}_contract"]}
-    if dim in taken:
-        return None
-    free = [d for d in range(dot.operands[side].shape.rank) if d not in taken]
-    own = free.index(dim)
-    if side == 1:
-        return dot.shape.rank - len(free) + own
-    return len(dot.attrs["lhs_batch"]) + own
 
 
 def _product(dot: Op, side: int, piece: int, dim: int, copies: dict[int, Op]) -> Op:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, starmap
 
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.free import free_bits
@@ -19,6 +19,7 @@ from fusionstitch.patterns.exploratory import exploratory
 from fusionstitch.patterns.layers import layers
 from fusionstitch.patterns.packing import packing
 from fusionstitch.patterns.pattern import (
+    Offer,
     Pattern,
     spread_bits,
     spread_values,
@@ -47,7 +48,7 @@ def candidates(
     own (XLA's kernels); packing joins them. There are at most `options.max_patterns`."""
     inside = [piece for unit in units for piece in _pieces(graph, unit, fusible)]
     pointers = device.parameter_bytes // POINTER_BYTES
-    sources: list[Iterator[tuple[int, str]]] = [
+    sources: list[Iterator[tuple[int, str] | Offer]] = [
         substitution(graph, fusible),
         dot_chains(graph, fusible, device),
         layers(graph, fusible, device),
@@ -81,7 +82,7 @@ def _pieces(graph: Graph, unit: int, fusible: int) -> list[int]:
 def collect(
     graph: Graph,
     fusible: int,
-    found: Iterator[tuple[int, str]],
+    found: Iterator[tuple[int, str] | Offer],
     device: Device,
     options: Options,
     seen: frozenset[int] = frozenset(),
@@ -90,7 +91,7 @@ def collect(
     known, offered = set(seen), set[int]()
     patterns: list[Pattern] = []
     refused = []
-    for bits, rule in found:
+    for bits, rule, stays in starmap(Offer, found):
         if bits in offered:
             continue
         offered.add(bits)
@@ -101,7 +102,7 @@ def collect(
             known.add(variant)
             verdict = legal(graph, variant, device, options)
             if verdict:
-                patterns.append(Pattern(graph, variant, rule))
+                patterns.append(Pattern(graph, variant, rule, stays))
             else:
                 refused.append((variant, rule, verdict))
         if len(patterns) >= options.max_patterns:

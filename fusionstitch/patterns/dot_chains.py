@@ -16,16 +16,15 @@ from fusionstitch.codegen.dots.chains import Chain, find_chains
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
-from fusionstitch.patterns.pattern import Pattern, spread_values, spreads
+from fusionstitch.patterns.pattern import Offer, spread_values, spreads
 
-_RULE = "chain of dots"
 #: Whether an op is in a pattern that reads it.
 Takes = Callable[[Op], bool]
 
 
-def dot_chains(graph: Graph, fusible: int, device: Device) -> Iterator[tuple[int, str]]:
-    """The chains as (bitset, rule): the dots and what lies between with more and more of what they
-    read, each with more and more of what is computed of it."""
+def dot_chains(graph: Graph, fusible: int, device: Device) -> Iterator[Offer]:
+    """The chains, which stay candidates: the dots and what lies between with more and more of what
+    they read, each with more and more of what is computed of it."""
     for chain in find_chains(graph, device):
         inside = _between(graph, chain)
         if inside & ~fusible:
@@ -36,12 +35,7 @@ def dot_chains(graph: Graph, fusible: int, device: Device) -> Iterator[tuple[int
             for opcodes in _RESULTS:
                 found = _with_results(graph, whole, fusible, opcodes)
                 for bits in (_without_rim(graph, found), found):
-                    yield bits, f"{_RULE} ({what})"
-
-
-def is_dot_chain(pattern: Pattern) -> bool:
-    """Whether a pattern was offered as such a chain."""
-    return pattern.rule.startswith(_RULE)
+                    yield Offer(bits, f"chain of dots ({what})", stays=True)
 
 
 def _between(graph: Graph, chain: Chain) -> int:
@@ -119,5 +113,5 @@ _READ: dict[str, tuple[Takes, Takes]] = {
     "on what is cheap": (_is_cheap, _is_cheap),
     "on tables": (_is_free, _is_free),
 }
-#: Ops behind a chain, besides elementwise ones, that are in its pattern.
+#: Ops after a chain, besides elementwise ones, that are in its pattern.
 _RESULTS = (frozenset({"transpose"}), frozenset({"transpose", "reshape"}))

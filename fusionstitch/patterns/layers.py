@@ -18,15 +18,16 @@ from fusionstitch.costmodel.work import dot_flops
 from fusionstitch.hlo.graph import Graph, Op, ids
 from fusionstitch.hlo.semantics import Kind, kind_of
 from fusionstitch.patterns.convex import ancestors, components, users
+from fusionstitch.patterns.pattern import Offer
 
 RULE = "layers"
 #: As many products of the same matrix may have been merged to one.
 MOST_MERGED = 4
 
 
-def layers(graph: Graph, fusible: int, device: Device) -> Iterator[tuple[int, str]]:
-    """The layers of a graph as (bitset, rule): all of the same rows, the forward part, and without
-    products that sum over all rows."""
+def layers(graph: Graph, fusible: int, device: Device) -> Iterator[Offer]:
+    """The layers of a graph: all of the same rows, the forward part, and without products that sum
+    over all rows."""
     by_rows: dict[int, int] = {}
     for op in graph:
         rows = rows_of_layer(op, device)
@@ -37,7 +38,7 @@ def layers(graph: Graph, fusible: int, device: Device) -> Iterator[tuple[int, st
         for phase in found.phases(found.around(dots)):
             for bits in components(graph, phase):
                 if any(_is_large(graph.ops[i], device) for i in ids(bits & dots)):
-                    yield from ((part, RULE) for part in found.parts(bits, dots))
+                    yield from (Offer(part, RULE, True) for part in found.parts(bits, dots))
 
 
 def _joined(by_rows: dict[int, int]) -> dict[int, int]:
@@ -47,11 +48,6 @@ def _joined(by_rows: dict[int, int]) -> dict[int, int]:
         few = next((n for n in found if rows % n == 0 and rows // n <= MOST_MERGED), rows)
         found[few] = found.get(few, 0) | by_rows[rows]
     return found
-
-
-def is_of_layers(rule: str) -> bool:
-    """Whether a pattern was offered as layers, by its rule."""
-    return rule == RULE
 
 
 def _is_large(dot: Op, device: Device) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from fusionstitch.hlo.brief import brief, count
@@ -12,6 +13,15 @@ from fusionstitch.hlo.graph import INTEGERS, Graph, Op, ids, of_graph
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.semantics import kind_of
 from fusionstitch.patterns.canonical import Order, canonical_order, order_key
+
+
+class Offer(NamedTuple):
+    """A set of ops that a generator offers: its bits, the rule that proposed it, and whether it
+    stays a candidate where there are many (`Pattern.stays`)."""
+
+    bits: int
+    rule: str
+    stays: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +39,14 @@ class Pattern:
         graph: the graph that contains the ops
         bits: the members, as a bitset of their ids
         rule: the rule that proposed it
+        stays: whether it is not dropped for its size where planning has many candidates: of a kind
+            that is rare, and whose kernels are known to be good
     """
 
     graph: Graph
     bits: int
     rule: str
+    stays: bool = False
 
     def __hash__(self) -> int:
         return hash((id(self.graph), self.bits))

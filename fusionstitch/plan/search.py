@@ -20,8 +20,6 @@ from fusionstitch.costmodel.xla_truth import MODELLED, SCALED
 from fusionstitch.hlo.graph import Graph
 from fusionstitch.hlo.verdict import Verdict, forbid
 from fusionstitch.patterns.contract import union
-from fusionstitch.patterns.dot_chains import is_dot_chain
-from fusionstitch.patterns.layers import is_of_layers
 from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.candidate import Candidate
 from fusionstitch.plan.checker import verify_plan, verify_times
@@ -388,15 +386,12 @@ class Search:
         return False
 
     def _narrow(self) -> None:
-        """Drops the unscored candidates with more than half the ops of the largest one. Chains of
-        dots are few, and of a kind whose kernels are known to be good: they stay."""
+        """Drops the unscored candidates with more than half the ops of the largest one, but for
+        those that stay."""
         waiting = [
             one
             for one in self.candidates
-            if one.is_open
-            and one.score is None
-            and not is_dot_chain(one.pattern)
-            and not is_of_layers(one.pattern.rule)
+            if one.is_open and one.score is None and not one.pattern.stays
         ]
         largest = max((one.bits.bit_count() for one in waiting), default=0)
         for one in waiting:

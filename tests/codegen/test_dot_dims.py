@@ -117,16 +117,21 @@ def _split_dims_of_1(k: Array, q: Array) -> Array:
     return batched(k, q.reshape(3, 8, 8), 2, 1, 1).reshape(3, 5, 8, 1)
 
 
+def _bytes(k: Array, q: Array) -> Array:
+    return lax.bitcast_convert_type(_read_merged(k, q), jnp.int8).reshape(3, 5, 4, 2, 4)
+
+
 @pytest.mark.parametrize(
     ("fun", "dims"),
     [
         (_read_merged, (3, 8, 4, 2)),
         (_read_both_ways, (3, 8, 4, 2)),
         (_split_dims_of_1, (3, 8, 8, 1)),
+        (_bytes, (3, 8, 4, 2)),
         # of what is summed over, a part would be left
         (lambda k, q: batched(k, q.reshape(3, 8, 8), 2, 1, 1).reshape(3, 5, 4, 2), (3, 4, 2, 8)),
     ],
-    ids=["merged", "both ways", "of extent 1", "summed over"],
+    ids=["merged", "both ways", "of extent 1", "bytes", "summed over"],
 )
 def test_dims_that_nobody_reads_apart_stay_merged(fun: Any, dims: tuple[int, ...]) -> None:
     graph = _region(fun, (3, 5, 8), dims)

@@ -16,7 +16,7 @@ from fusionstitch.hlo.graph import Graph, ids
 from fusionstitch.options import Options
 from fusionstitch.patterns.convex import is_convex
 from fusionstitch.patterns.fusible import fusible_ops
-from fusionstitch.patterns.layers import is_of_layers, layers
+from fusionstitch.patterns.layers import RULE, layers
 from fusionstitch.plan.plan import Plan
 from tests.codegen.layer_cases import f32, of, perceptron
 from tests.codegen.regions import lowered
@@ -36,7 +36,7 @@ def _args(rows: int = ROWS, width: int = 64) -> tuple[Any, Any, Any]:
 
 
 def _found(graph: Graph) -> list[int]:
-    return [bits for bits, _ in layers(graph, fusible_ops(graph, H200).bits, H200)]
+    return [offer.bits for offer in layers(graph, fusible_ops(graph, H200).bits, H200)]
 
 
 def _dots(graph: Graph, bits: int) -> int:
@@ -89,7 +89,7 @@ def test_products_of_highest_precision_are_left_to_xla() -> None:
 
 def test_a_gradient_is_planned_as_one_kernel_that_wins() -> None:
     plan = _plan(jax.value_and_grad(_loss), *_args())
-    [chosen] = [c for c in plan.chosen if is_of_layers(c.pattern.rule)]
+    [chosen] = [c for c in plan.chosen if c.pattern.rule == RULE]
     assert sum(op.opcode == "dot" for op in chosen.pattern.ops) == 8
     assert chosen.modelled_us < 0.7 * chosen.xla_us
 

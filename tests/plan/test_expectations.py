@@ -131,3 +131,15 @@ def test_patterns_offered_later_are_expected_to_win_as_much_as_those_before() ->
     search.add([Pattern(GRAPH, both, "test")], ())
     added = search.by_bits[both]
     assert added.value == pytest.approx(610.0 - DOUBTED[0] * CONTAINED * 200.0)
+
+
+def test_large_patterns_are_dropped_unless_they_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After code generation was given enough ops."""
+    for limit in ("LEAST_INSPECTED", "INSPECTED_ANYWAY", "INSPECTED_PER_OP"):
+        monkeypatch.setattr(f"fusionstitch.plan.search.{limit}", 0)
+    whole, large, chain = members(*range(8)), members(0, 1, 2, 3), members(4, 5, 6, 7)
+    given = Given({whole: 900.0, large: 300.0, chain: 300.0}, {whole: 0.0, large: 9.0, chain: 9.0})
+    search = Search(GRAPH, kernel_of, given, SolverLimits(), xla_us=1000.0)
+    search.add([Pattern(GRAPH, bits, "test", stays=bits == chain) for bits in given.bounds], ())
+    assert [one.bits for one in search.chosen(search.run())] == [chain]
+    assert given.asked == [whole, chain]
