@@ -13,6 +13,7 @@ with FUSIONSTITCH_DELAYS=1, threads wait at random around barriers.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import sys
@@ -47,6 +48,18 @@ def cases() -> Iterator[Case]:
     for name, program in CASES.items():
         case = program.case()
         yield Case(name, case.kernel(), [np.asarray(x) for x in case.args])
+
+
+def layers() -> Iterator[Case]:
+    """Chains of products of the same rows, in blocks of two sizes."""
+    from tests.codegen.layer_cases import CASES
+    from tests.codegen.test_layers import LARGE, SMALL, case_of
+
+    for name in CASES:
+        case = case_of(name)
+        for options in (SMALL, LARGE):
+            kernel = dataclasses.replace(case, options=options).kernel()
+            yield Case(f"{name}, {kernel.block} threads", kernel, case.args)
 
 
 def grown() -> Iterator[Case]:
@@ -117,7 +130,13 @@ def counters() -> Iterator[Case]:
 
 
 #: Kinds of kernels by name.
-KINDS = {"cases": cases, "grown": grown, "loops": loops, "counters": counters}
+KINDS = {
+    "cases": cases,
+    "layers": layers,
+    "grown": grown,
+    "loops": loops,
+    "counters": counters,
+}
 
 
 def prepare(

@@ -51,13 +51,16 @@ def _limit(graph: Graph) -> float:
     return 2e-2 if narrow else 3e-6
 
 
+def case_of(name: str) -> Case:
+    """A case with values, in small blocks."""
+    fun, args = CASES[name]
+    graph = whole_of(fun, *args)
+    return Case(graph, _values(graph), H200, SMALL, _limit(graph))
+
+
 @pytest.fixture(scope="module")
 def cases() -> dict[str, Case]:
-    found = {}
-    for name, (fun, args) in CASES.items():
-        graph = whole_of(fun, *args)
-        found[name] = Case(graph, _values(graph), H200, SMALL, _limit(graph))
-    return found
+    return {name: case_of(name) for name in CASES}
 
 
 @pytest.fixture(scope="module")
