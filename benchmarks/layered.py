@@ -114,8 +114,8 @@ def rows(only: Sequence[str]) -> Iterator[dict[str, Any]]:
         row: dict[str, Any] = {"case": name, "xla_us": round(xla, 1)}
         drafts = []
         for warps, blocks, worth in (
-            *((*shape, WORTH_HOLDING[0]) for shape in (*SHAPES, *DOUBLED)),
-            *((*SHAPES[0], worth) for worth in WORTH_HOLDING[1:]),
+            *((*shape, WORTH_HOLDING[0]) for shape in (*SHAPES, DOUBLED)),
+            (*SHAPES[1], WORTH_HOLDING[1]),
         ):
             template = str(Sizes(warps, blocks, worth))
             try:

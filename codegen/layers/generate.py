@@ -31,9 +31,11 @@ from fusionstitch.hlo.graph import Shape as Type
 
 #: What a template of layers begins with.
 WORD = "layers"
-#: Warps of a block and blocks per multiprocessor, of which the first is taken that has room, and
-#: as many as twice where threads need at most half of the registers.
-SHAPES, DOUBLED = ((8, 1), (4, 2), (4, 1)), ((8, 2), (4, 4))
+#: Warps of a block and blocks per multiprocessor, of which the first is taken that has room: two
+#: blocks do not wait at the same time. Then those where threads need at most half of the registers,
+#: and those where there is no room for more.
+DOUBLED, LEAST = (8, 2), (4, 1)
+SHAPES = ((4, 2), (8, 1), LEAST)
 HALF_OF_REGISTERS = 128
 
 
@@ -94,37 +96,37 @@ def plan_layers(graph: Graph, settings: Settings, watch: Watch = NOBODY) -> Laye
 def _tried(
     graph: Graph, region: Graph, settings: Settings, given: Sizes | None
 ) -> Iterator[Layered]:
-    """The kernels that are compared: blocks of eight warps, or of four if these have no room. Where
-    values do not fit into registers fewer are held; where they leave half of them, there are two
-    blocks on a multiprocessor. Raises CodegenError if there is none."""
+    """The kernels that are compared, up to the first whose values fit into registers: fewer are
+    held if not. Where half of these are left, twice as many warps are on a multiprocessor. Raises
+    CodegenError if there is none."""
     refused: CodegenError | None = None
+    found = False
     for worth in WORTH_HOLDING if given is None else (given.worth,):
         layers = find_layers(region, worth)
-        made: Layered | None = None
-        for warps, blocks in ((given.warps, given.blocks),) if given else SHAPES:
+        for warps, blocks in SHAPES if given is None else ((given.warps, given.blocks),):
+            if found and (warps, blocks) == LEAST:
+                continue
             try:
                 made = _layered(graph, shaped(layers, settings.device, warps, blocks), settings)
-                break
             except CodegenError as error:
                 refused = refused or error
-        if made is None:
-            raise refused or CodegenError(f"{graph.name} has no room on a multiprocessor.")
-        yield made
-        if given or made.cost.spilled:
-            continue
-        if made.cost.registers <= HALF_OF_REGISTERS:
-            try:
-                shape = shaped(layers, settings.device, made.shape.warps, 2 * made.shape.per_sm)
-                yield _layered(graph, shape, settings)
-            except CodegenError:
-                pass
-        return
+                continue
+            found = True
+            yield made
+            if made.cost.spilled:
+                continue
+            if given is None and made.cost.registers <= HALF_OF_REGISTERS:
+                with LeftOut(settings.options.check):
+                    yield _layered(graph, shaped(layers, settings.device, *DOUBLED), settings)
+            return
+    if not found:
+        raise refused or CodegenError(f"{graph.name} has no room on a multiprocessor.")
 
 
 def other_shapes(of: Layered) -> Iterator[Layered]:
     """The same layers in blocks of other sizes, with fewer or more values held."""
     for worth in WORTH_HOLDING:
-        for warps, blocks in (*SHAPES, *DOUBLED):
+        for warps, blocks in (*SHAPES, DOUBLED):
             sizes = Sizes(warps, blocks, worth)
             if str(sizes) != of.template:
                 with LeftOut(of.options.check):
