@@ -16,6 +16,7 @@ from fusionstitch.codegen.ir.types import FLOAT, computed
 from fusionstitch.codegen.layers.values import (
     ENDS,
     MOST_COLUMNS,
+    MOST_DEPTH,
     WORTH_HOLDING,
     Layers,
     Role,
@@ -248,8 +249,8 @@ def _role(value: Value) -> Role:
     if value.size(value.free) > MOST_COLUMNS:
         raise CodegenError(f"Rows of {op.name} are too long for the registers of a warp.")
     if op.opcode == "dot" and _is_product(value):
-        if value.visited > MOST_COLUMNS:
-            raise CodegenError(f"{op.name} sums up more elements than a warp has registers for.")
+        if value.visited > MOST_DEPTH:
+            raise CodegenError(f"{op.name} sums up more elements than a matrix should have.")
         return Role.PRODUCT
     if op.opcode == "reduce" and not value.free:
         return Role.FOLD

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionstitch.codegen.layers.values import MOST_COLUMNS
+from fusionstitch.codegen.layers.values import MOST_COLUMNS, MOST_DEPTH
 from fusionstitch.costmodel.devices import Device
 from fusionstitch.costmodel.work import dot_extents, dot_flops
 from fusionstitch.hlo.graph import Graph, Op
@@ -17,9 +17,12 @@ def rows_of_layer(dot: Op, device: Device) -> int:
     if dot.opcode != "dot" or dot.attrs["lhs_batch"]:
         return 0
     _, left, right, depth = dot_extents(dot)
-    *others, rows = sorted((left, right, depth))
-    few = max(others) > MOST_COLUMNS or rows < LEAST_ROWS * device.sm_count
-    return 0 if few else rows
+    columns, rows = sorted((left, right))
+    if depth > rows:  # a sum over all rows
+        rows, fits = depth, max(left, right) <= MOST_COLUMNS
+    else:
+        fits = columns <= MOST_COLUMNS and depth <= MOST_DEPTH
+    return rows if fits and rows >= LEAST_ROWS * device.sm_count else 0
 
 
 def are_layers(graph: Graph, device: Device) -> bool:

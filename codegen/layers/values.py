@@ -22,8 +22,9 @@ from fusionstitch.codegen.loops.stages import body_reads
 from fusionstitch.hlo.errors import CodegenError
 from fusionstitch.hlo.graph import Graph, Op
 
-#: Elements of a row that lanes hold, and summed elements of a product.
-MOST_COLUMNS = 128
+#: Elements of a row that lanes hold, and summed elements of a product, of which lanes hold a few at
+#: a time.
+MOST_COLUMNS, MOST_DEPTH = 128, 512
 #: Operations from which a value that is read again is held; if registers do not suffice, those from
 #: which it is then.
 WORTH_HOLDING = (4, 24, 64)

@@ -136,6 +136,7 @@ CASES |= {
     ),
     "batch dims": (lambda x, *p: perceptron(x, p), [f32(4, 33, 32), *of((32, 32, 8))]),
     "columns first": (lambda x, w, v: jnp.tanh(x.T @ w) @ v, [f32(9, N), f32(9, 32), f32(32, 8)]),
+    "long input": (lambda x, *p: perceptron(x, p), [f32(N, 300), *of((300, 16, 5))]),
     "gated": (_gated, [f32(N, 64), f32(64, 96), f32(64, 96), f32(96, 64)]),
     "embedded": (_embedded, [f32(N, 16), f32(50, 16), s32(N), f32(32, 16)]),
     "forces": (lambda x, *p: _forces(p, x), [f32(N, 3), *of((3, 64, 1))]),

@@ -159,7 +159,7 @@ def _refusal(fun: Callable[..., Any], *args: Any, **options: Any) -> str:
     ("fun", "args", "why"),
     [
         (lambda x, w: x @ w, [f32(300, 8), f32(8, 256)], "too long for the registers"),
-        (lambda x, w: x @ w, [f32(100, 200), f32(200, 8)], "more elements than a warp"),
+        (lambda x, w: x @ w, [f32(600, 513), f32(513, 8)], "more elements than a matrix"),
         (
             lambda x, w: (x @ w) - (x @ w).mean(),
             [f32(300, 8), f32(8, 16)],
@@ -196,7 +196,7 @@ def test_strict_numerics_are_refused() -> None:
 
 def test_a_template_of_layers_says_warps_and_blocks() -> None:
     graph = whole_of(lambda x, w: x @ w, f32(100, 8), f32(8, 16))
-    with pytest.raises(CodegenError, match='like "layers warps 8 blocks 1 held 4"'):
+    with pytest.raises(CodegenError, match='like "layers warps 4 blocks 2 held 4"'):
         generate(graph, H200, CodegenOptions(template="layers warps many"))
     kernel = generate(graph, H200, SMALL)
     assert kernel.template == SMALL.template
@@ -215,7 +215,20 @@ def test_regions_are_layers_from_the_size_on_that_a_library_has() -> None:
 
     assert layers(1 << 17, 64)
     assert not layers(1 << 10, 64)  # few rows
-    assert not layers(1 << 17, 256)  # rows that are too long, and a product of few flops
+    assert not layers(1 << 15, 1024)  # rows and sums that are too long
+
+
+def test_a_long_input_is_multiplied_but_not_summed_over_the_rows() -> None:
+    h200 = device("h200")
+
+    def dots(fun: Callable[..., Any], *args: Any) -> list[int]:
+        graph = whole_of(fun, *args)
+        return [rows_of_layer(op, h200) for op in graph if op.opcode == "dot"]
+
+    rows = 1 << 15
+    assert dots(lambda x, w: x @ w, f32(rows, 300), f32(300, 64)) == [rows]
+    assert dots(lambda x, d: x.T @ d, f32(rows, 300), f32(rows, 64)) == [0]
+    assert dots(lambda x, d: x.T @ d, f32(rows, 64), f32(rows, 64)) == [rows]
 
 
 def test_a_draft_of_layers_is_compared_with_all_sizes() -> None:
