@@ -42,6 +42,7 @@ from fusionstitch.codegen.ir.expressions import (
 from fusionstitch.codegen.ir.intrinsics import CLAMP, MINIMUM
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.types import INTEGERS
+from fusionstitch.costmodel.devices import WARP
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,7 @@ class Names:
                 return self.value(expr.arguments[1])
             alike = expr.intrinsic.alike_over(expr.template)
             if alike is not None:
-                return Unknown(alike=alike)
+                return Unknown(alike=alike or WARP)
             return unknown(*map(self.value, expr.arguments))
         if kind is Cast:
             found = self.value(expr.value)

@@ -7,6 +7,7 @@ counters, each arrival and wait does, too, and so do ends of frames around them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -101,6 +102,9 @@ class _Walk(Visits):
         #: where it stands, and the phases by where they end, if blocks wait by counters
         self.position: Position = ()
         self.ends: dict[Position, int] = {}
+        #: iterations of the innermost loop, and the share of them that a thread goes through on
+        #: average where it may leave the loop
+        self.turns, self.staying = 1, 1.0
         self.functions = {function.name: function for function in lowered.functions}
         self.loops = self.grid.number
         self.phases: list[Phase] = []
@@ -286,7 +290,16 @@ class _Walk(Visits):
             self.otherwise(self.names.conditions(one.likely))
 
     def leave(self, one: Leave) -> None:
+        if one.likely is None:
+            self.expr(one.condition)
+            return
+        outer, path, upper = self.runs, self.path, self.upper
+        self.path = Path()
         self.expr(one.condition)
+        path.then(self.path, 1 / self.turns)  # what comes last in the condition, in one iteration
+        self.path, self.upper, self.sampled = path, upper, True
+        self.otherwise(self.names.conditions(one.likely))
+        self.staying *= self.runs.total / max(1, outer.total)
 
     def repeat(self, one: While) -> None:
         outer = self.runs
@@ -406,10 +419,14 @@ class _Walk(Visits):
             self.in_phases(body, most)
             return
         begun, before, sides = self.pressure.begun, self.path, self.sides
+        outer = self.turns, self.staying
+        self.turns, self.staying = max(1, most), 1.0
         iteration, frame = Path(), self.chain.begin()
         self.path = iteration
         if self.runs.total:
             self.body(body)
+        most = math.ceil(most * self.staying)
+        self.turns, self.staying = outer
         self.chain.end(frame, most, variable)
         rounds = self.pressure.rounds(begun, most, unroll, self.sides > sides)
         iteration.rounds += rounds

@@ -61,6 +61,9 @@ inline void fs_emulated_block_barrier(FS_CALLER) {
   fs_emulated_runtime->block_barrier(fs_emulated_self, FsEmulatedSite{file, line});
 }
 #define __syncthreads() fs_emulated_block_barrier()
+inline int __syncthreads_and(int predicate, FS_CALLER) {
+  return fs_emulated_runtime->block_vote(fs_emulated_self, predicate != 0, FsEmulatedSite{file, line});
+}
 inline void fs_emulated_named_barrier(unsigned barrier, unsigned count, FS_CALLER) {
   fs_emulated_runtime->named_barrier(fs_emulated_self, barrier, count, FsEmulatedSite{file, line});
 }

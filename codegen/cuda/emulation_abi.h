@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 // Part of every image: an image built against another layout of this file is refused.
-#define FS_EMULATION_ABI 6
+#define FS_EMULATION_ABI 7
 
 struct FsEmulatedDim3 {
   unsigned x, y, z;
@@ -37,6 +37,8 @@ enum class FsAccess : unsigned { kRead, kWrite, kAtomic };
 // The emulator's services to a kernel. Each may suspend the calling thread.
 struct FsEmulatedRuntime {
   void (*block_barrier)(FsEmulatedThread*, FsEmulatedSite);
+  // All threads of a block meet; whether `holds` was true for each of them.
+  bool (*block_vote)(FsEmulatedThread*, bool holds, FsEmulatedSite);
   // `count` threads of a block meet at its barrier number `barrier` (1 to 15).
   void (*named_barrier)(FsEmulatedThread*, unsigned barrier, unsigned count, FsEmulatedSite);
   void (*grid_barrier)(FsEmulatedThread*, FsEmulatedSite);

@@ -10,7 +10,7 @@ look at m allows it. (A value weighed with such a zero counts as a number, thoug
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from fusionstitch.codegen.dots.online import Key, Running
@@ -21,13 +21,22 @@ from fusionstitch.hlo.graph import Op
 from fusionstitch.hlo.rewrite import splat
 from fusionstitch.hlo.semantics import Kind, kind_of
 
-#: The difference of two integers is not negative where a comparison of them holds.
-_DIRECTIONS = {"GE": (1, 0), "GT": (1, -1), "LE": (-1, 0), "LT": (-1, -1)}
+#: Differences of two integers, by sign and what is added, that are not negative where a comparison
+#: of them holds.
+_DIRECTIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "GE": ((1, 0),),
+    "GT": ((1, -1),),
+    "LE": ((-1, 0),),
+    "LT": ((-1, -1),),
+    "EQ": ((1, 0), (-1, 0)),
+    "NE": (),
+}
+_OPPOSITES = {"GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT", "EQ": "NE", "NE": "EQ"}
 
 
 @dataclass(frozen=True)
 class Mask:
-    """A condition of positions: true where `margin`, an index, is not negative."""
+    """A condition that does not hold where `margin`, an index of positions, is negative."""
 
     margin: Index
 
@@ -45,14 +54,17 @@ class Nil:
         return self.constant == 0
 
 
-def find_mask(op: Op, dims: Indices, inner: Indices, whole: frozenset[int]) -> Mask | None:
-    """The mask over what a reduction or dot sums up at an index, the first one met."""
+def find_masks(op: Op, dims: Indices, inner: Indices, whole: frozenset[int]) -> tuple[Mask, ...]:
+    """The masks over what a reduction or dot sums up at an index, in the order they are met."""
+    found: dict[Mask, None] = {}
     for value, at in _values(op, dims, inner, whole):
-        if value.opcode == "select" and splat(value.operands[2]) is not None:
-            margin = _margin(value.operands[0], at)
-            if margin is not None:
-                return Mask(margin)
-    return None
+        if value.opcode != "select" or value.dtype == "pred":
+            continue
+        condition, *values = value.operands
+        for holds, other in ((True, values[1]), (False, values[0])):
+            if splat(other) is not None:
+                found |= dict.fromkeys(map(Mask, _margins(condition, at, holds)))
+    return tuple(found)
 
 
 def _values(op: Op, dims: Indices, inner: Indices, whole: frozenset[int]) -> Iterator[Key]:
@@ -72,22 +84,38 @@ def _values(op: Op, dims: Indices, inner: Indices, whole: frozenset[int]) -> Ite
 _DEEPEST = 16
 
 
-def _margin(op: Op, at: Indices, deep: int = _DEEPEST) -> Index | None:
-    """The index that is not negative where a condition holds, if there is one."""
+def _margins(op: Op, at: Indices, holds: bool, deep: int = _DEEPEST) -> tuple[Index, ...]:
+    """Indices none of which is negative where a condition holds, or where it does not."""
     if not deep:
-        return None
+        return ()
     if kind_of(op.opcode) is Kind.MOVEMENT:
         (read, *others) = reads(op, at)
-        return None if others else _margin(op.operands[0], read.index, deep - 1)
-    if op.opcode == "select" and [_truth(x) for x in op.operands[1:]] == [True, False]:
-        return _margin(op.operands[0], at, deep - 1)
-    if op.opcode != "compare" or op.attrs["direction"] not in _DIRECTIONS:
-        return None
+        return () if others else _margins(op.operands[0], read.index, holds, deep - 1)
+    if op.opcode == "not":
+        return _margins(op.operands[0], at, not holds, deep - 1)
+    if op.opcode == ("and" if holds else "or"):
+        return tuple(i for x in op.operands for i in _margins(x, at, holds, deep - 1))
+    if op.opcode == "select":
+        return _of_choice(op, at, holds, deep)
+    if op.opcode != "compare":
+        return ()
     left, right = (_position(x, at) for x in op.operands)
     if left is None or right is None:
-        return None
-    sign, shift = _DIRECTIONS[op.attrs["direction"]]
-    return left * sign + right * -sign + shift
+        return ()
+    direction = op.attrs["direction"]
+    known = _DIRECTIONS[direction if holds else _OPPOSITES[direction]]
+    return tuple(left * sign + right * -sign + shift for sign, shift in known)
+
+
+def _of_choice(op: Op, at: Indices, holds: bool, deep: int) -> tuple[Index, ...]:
+    """Those of a choice between two conditions of which one is a constant: where it is something
+    else, the other one was chosen."""
+    condition, *values = op.operands
+    for chosen, other, value in ((True, values[1], values[0]), (False, values[0], values[1])):
+        if _truth(other) is (not holds):
+            own = _margins(value, at, holds, deep - 1) if _truth(value) is None else ()
+            return (*_margins(condition, at, chosen, deep - 1), *own)
+    return ()
 
 
 def _truth(op: Op) -> bool | None:
@@ -150,9 +178,10 @@ class _Walk:
             read, *others = reads(op, at)
             return None if others else self.value(op.operands[read.operand], read.index, deep - 1)
         if op.opcode == "select":
-            values = op.operands[1:]
-            if _margin(op.operands[0], at) == self.mask.margin:
-                return self.value(values[1], at, deep - 1)
+            condition, *values = op.operands
+            for holds, other in ((True, values[1]), (False, values[0])):
+                if self.mask.margin in _margins(condition, at, holds):
+                    return self.value(other, at, deep - 1)
             both = [self.value(x, at, deep - 1) for x in values]
             return both[0] if both[0] is not None and both[0] == both[1] else None
         if op.opcode in ("convert", "copy"):
@@ -180,18 +209,10 @@ class _Walk:
         return Nil(0.0, (*nil.below, (nil.constant, (value, at))))
 
 
-def bounded(margin: Index, inside: frozenset[str]) -> Index:
-    """`margin` with what the variables `inside` can add to it at most."""
-    parts: list[Index] = []
-    most = margin.const
+def bounded(margin: Index, inside: Container[str]) -> Index:
+    """`margin` with what terms of the variables `inside` can add to it at most."""
+    total = constant(margin.const)
     for term, coefficient in margin.terms:
         part = Index(((term, coefficient),))
-        names = {v.name for v in part.variables}
-        if names & inside:
-            most += part.hi
-        else:
-            parts.append(part)
-    total = constant(most)
-    for part in parts:
-        total = total + part
+        total += part.hi if any(v.name in inside for v in part.variables) else part
     return total

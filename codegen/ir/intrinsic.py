@@ -144,9 +144,9 @@ class Intrinsic:
     thread, that it changes; it reads the others. `through`: the argument that points to memory of
     other threads, and what happens to that, `steps` with barriers between them. `exchanged`: the
     arguments whose values are exchanged or joined, `scratch` the bytes that these take in a block.
-    Its result is `alike` for so many neighbouring threads, or as many as a template parameter says;
-    as its arguments where that is None. `cost`: what it does where that is more than instructions;
-    `priced_as`: the ops whose price it has. A `method` is one of a reducer.
+    Its result is `alike` for so many neighbouring threads (0: all of the block), or as many as a
+    template parameter says; as its arguments where that is None. `cost`: what it does where that is
+    more than instructions; `priced_as`: the ops whose price it has. A `method` is one of a reducer.
     """
 
     name: str

@@ -100,6 +100,13 @@ GRID_ARRIVE = Intrinsic("fs_arrive", (), Scope.BLOCK)
 GRID_WAIT = Intrinsic("fs_wait", (), Scope.BLOCK)
 #: Which lanes vote, as a mask, and what each votes for.
 ALL_LANES = Intrinsic("__all_sync", together=Scope.WARP, alike=WARP)
+#: What each thread of the block votes for. No access relies on it as a barrier.
+ALL_THREADS = Intrinsic(
+    "__syncthreads_and",
+    together=Scope.BLOCK,
+    alike=0,
+    cost=lambda called: Cost(called.block, barriers=((Scope.BLOCK, 1),)),
+)
 
 # ---- reductions ---------------------------------------------------------------------------------
 

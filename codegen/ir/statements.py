@@ -211,9 +211,10 @@ class While:
 
 @dataclass(frozen=True)
 class Leave:
-    """The innermost loop ends where `condition` holds."""
+    """The innermost loop ends where `condition` holds; `likely` as in `Skip`."""
 
     condition: Expr
+    likely: Expr | None = None
 
 
 @dataclass(frozen=True)

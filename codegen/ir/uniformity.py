@@ -109,7 +109,7 @@ class Agreement:
             return self._left(one.body)
         found = self.alike(one.start) & self.alike(one.stop)
         self._known[one.variable] = found
-        return found
+        return found & self._left(one.body) if _may_end(one.body) else found
 
     def _left(self, body: Iterable[Statement]) -> Alike:
         """For whom a loop ends together, by what its statements define."""
@@ -194,6 +194,13 @@ class Agreement:
         for one in found:
             joined &= one
         return joined
+
+
+def _may_end(body: Iterable[Statement]) -> bool:
+    """Whether a loop may end in its body."""
+    return any(
+        isinstance(one, Leave) or (isinstance(one, Group) and _may_end(one.body)) for one in body
+    )
 
 
 def agrees(own: int, needed: int) -> bool:

@@ -7,20 +7,19 @@ running sums; these follow the extrema that they are relative to (codegen/dots/o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 
-from fusionstitch.codegen.dots.masks import Mask, bounded, find_mask, nil_terms
-from fusionstitch.codegen.dots.online import VANISHING, Degree, Running, degree
+from fusionstitch.codegen.dots.online import Degree, Running, degree
 from fusionstitch.codegen.dots.streams import passes, running_in
-from fusionstitch.codegen.index_maps.index import Index, variable
-from fusionstitch.codegen.ir.expressions import Expr, Integer, Name, Number, apply, element, infix
-from fusionstitch.codegen.ir.intrinsics import ALL_LANES, APPROXIMATE_EXP, EXP, JOIN, REDUCE_LANES
-from fusionstitch.codegen.ir.statements import Assign, Let, Skip
-from fusionstitch.codegen.ir.types import BOOL, FLOAT, computed
+from fusionstitch.codegen.index_maps.index import variable
+from fusionstitch.codegen.ir.expressions import Expr, Name, Number, apply, element, infix
+from fusionstitch.codegen.ir.intrinsics import APPROXIMATE_EXP, EXP, JOIN, REDUCE_LANES
+from fusionstitch.codegen.ir.statements import Assign
+from fusionstitch.codegen.ir.types import FLOAT, computed
 from fusionstitch.codegen.loops.nests import Role
 from fusionstitch.codegen.loops.stages import Stage
 from fusionstitch.codegen.lower.column_blocks import ColumnBlocks
 from fusionstitch.codegen.lower.dot_words import WordElements, WordSums, row_words
+from fusionstitch.codegen.lower.left_out import LeftOut
 from fusionstitch.codegen.lower.products import add_products
 from fusionstitch.codegen.lower.sums import functor_of
 from fusionstitch.codegen.lower.sweeps import Key
@@ -65,10 +64,10 @@ class Stream:
             count = rows.tile.rows
             self.now[stage] = rows.array(stage.op, "_now", count, self._bound(stage))
             rows.row_arrays[stage.op, rows.digits.index(stage)] = self.now[stage]
-        with rows.loop(rows.column_block, 0):
+        left_out = LeftOut(rows, stages, running_in(rows.nest, levels), self._leaves_out())
+        with left_out.blocks():
             self.blocks.copy(results)
-            if not self._stored_products():
-                self._leave_out(stages)
+            left_out.skip()
             for stage in rows.nest.products:
                 add_products(rows, self.of.elements, self.of.parts, [stage], stage.op)
             for level in levels:
@@ -89,6 +88,12 @@ class Stream:
     def _swept(self) -> list[Stage]:
         return [s for s in swept(self.rows.nest) if self.rows.nest.level[s] in self.levels]
 
+    def _leaves_out(self) -> bool:
+        """Whether columns may be left out. A pass that only finds extrema does not know what they
+        are so far."""
+        extrema = running_in(self.rows.nest, self.levels).extrema
+        return not self._stored_products() and bool(self.now or not extrema)
+
     def _stored_products(self) -> list[Stage]:
         """The dots of this pass whose elements are results themselves: none may be left out."""
         rows = self.rows
@@ -103,65 +108,6 @@ class Stream:
         totals = {s: name for s, name in totals.items() if s in sweep}
         results = {s: name for s, name in results.items() if s in sweep}
         self.of.sweep(level, sweep, totals, results)
-
-    # ---- masks -----------------------------------------------------------------------------------
-
-    def _leave_out(self, swept: Sequence[Stage]) -> None:
-        """Goes on to the next columns where a mask makes these nil for all rows of the warp. A pass
-        that only finds extrema does not know what they are so far."""
-        if running_in(self.rows.nest, self.levels).extrema and not self.now:
-            return
-        self.rows.digits.bind_column(self.rows.column_index())
-        conditions = self._nil(swept)
-        margin = None if conditions is None else self._margin(swept[0])
-        if conditions is None or margin is None:
-            return
-        own = (self.rows.step, self.rows.pair, self.rows.row, self.rows.member, self.rows.four)
-        inside = frozenset(v.name for i in own for v in i.variables)
-        self.rows.writer.note("// nothing to add where a mask leaves them all out")
-        name = self.rows.writer.name("left_out")
-        outside = infix("<", Integer(bounded(margin, inside)), 0)
-        self.rows.writer.add(Let(BOOL, name, outside, changes=True))
-        for constant, (op, at) in conditions:
-            used = {v for i in at for v in i.variables}
-            loops = [i for i in (self.rows.step, self.rows.pair) if used & i.variables]
-            with ExitStack() as opened:
-                opened.enter_context(self.rows.rows())
-                for index in loops:
-                    opened.enter_context(self.rows.loop(index))
-                number = Number(literal(constant, "f32"))
-                difference = infix("-", number, self.rows.values.value(op, at))
-                nil = infix("<=", difference, Number(literal(VANISHING, "f32")))
-                self.rows.writer.add(Assign(Name(name), infix("&&", Name(name), nil)))
-        vote = apply(ALL_LANES, Number("0xffffffffu"), Name(name))
-        self.rows.writer.add(Skip(vote, likely=outside))
-
-    def _margin(self, stage: Stage) -> Index | None:
-        """What is negative where a mask leaves elements of a stage out, with the rows that the warp
-        was given: those beyond the last stand for nothing."""
-        (row,) = self.rows.nest.rows
-        known = self.rows.digits.of[row]
-        self.rows.digits.of[row] = self.rows.row_index()
-        whole = running_in(self.rows.nest, self.levels).whole
-        mask = find_mask(stage.op, *self.rows.digits.indices(stage), whole)
-        self.rows.digits.of[row] = known
-        return mask.margin if mask else None
-
-    def _nil(self, swept: Sequence[Stage]) -> dict[tuple[float, Key], None] | None:
-        """When all that is swept is nil outside of a mask over it; None if it never is."""
-        running = running_in(self.rows.nest, self.levels)
-        mask: Mask | None = None
-        conditions: dict[tuple[float, Key], None] = {}
-        for stage in swept:
-            if self.rows.nest.role[stage] is Role.DOT:
-                self.rows.bind_results(stage)
-            terms = stage.op, *self.rows.digits.indices(stage)
-            mask = mask or find_mask(*terms, running.whole)
-            nil = nil_terms(*terms, mask, running) if mask and stage.is_reduction else None
-            if nil is None:
-                return None
-            conditions |= dict.fromkeys(nil)
-        return conditions
 
     # ---- running values --------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ struct Thread : FsEmulatedThread {
   unsigned source = 0;
   unsigned barrier = 0;
   FsEmulatedSite site = {"", 0};  // of the barrier that it waits at, or waited at last
-  uint64_t bits = 0;  // brought to a warp collective, then its result
+  uint64_t bits = 0;  // brought to a collective, then its result
   const uint32_t* counter = nullptr;  // that it waits for,
   uint32_t value = 0;                 // until it has this value
 };
@@ -108,6 +108,9 @@ class Launch {
   static void fiber_main() { active()->work(); }
   static void on_block_barrier(FsEmulatedThread* thread, FsEmulatedSite site) {
     active()->block_barrier(of(thread), site);
+  }
+  static bool on_block_vote(FsEmulatedThread* thread, bool holds, FsEmulatedSite site) {
+    return active()->block_vote(of(thread), holds, site);
   }
   static void on_named_barrier(FsEmulatedThread* thread, unsigned barrier, unsigned count,
                                FsEmulatedSite site) {
@@ -167,6 +170,8 @@ class Launch {
   void suspend(Thread& thread);
   void exit(Thread& thread);
   void block_barrier(Thread& thread, FsEmulatedSite site);
+  bool block_vote(Thread& thread, bool holds, FsEmulatedSite site);
+  bool arrives(Thread& thread, FsEmulatedSite site);
   void named_barrier(Thread& thread, unsigned barrier, unsigned count, FsEmulatedSite site);
   void grid_barrier(Thread& thread, FsEmulatedSite site);
   void cluster_barrier(Thread& thread, FsEmulatedSite site);
@@ -236,10 +241,11 @@ class Launch {
   std::string error_;
 };
 
-inline const FsEmulatedRuntime Launch::runtime = {on_block_barrier, on_named_barrier,
-                                                  on_grid_barrier, on_cluster_barrier,
-                                                  on_arrive, on_wait, on_cluster_shared, on_warp,
-                                                  on_yield, on_fail, on_misaligned, on_access};
+inline const FsEmulatedRuntime Launch::runtime = {on_block_barrier, on_block_vote,
+                                                  on_named_barrier, on_grid_barrier,
+                                                  on_cluster_barrier, on_arrive, on_wait,
+                                                  on_cluster_shared, on_warp, on_yield, on_fail,
+                                                  on_misaligned, on_access};
 
 inline std::string Launch::run() {
   warps_ = (geometry_.block + kWarp - 1) / kWarp;

@@ -38,7 +38,8 @@ inline void Launch::exit(Thread& thread) {
   --grid_alive_;
 }
 
-inline void Launch::block_barrier(Thread& thread, FsEmulatedSite site) {
+// Counts a thread of a block that waits for all of it; whether it is the last one.
+inline bool Launch::arrives(Thread& thread, FsEmulatedSite site) {
   Block& block = block_of(thread);
   if (block.alive < geometry_.block)
     fail("block %u, thread %u waits at __syncthreads in %s, but %u threads of the block have exited",
@@ -49,9 +50,15 @@ inline void Launch::block_barrier(Thread& thread, FsEmulatedSite site) {
          text(block.site).chars, text(site).chars);
   thread.wait = Wait::kBlock;
   thread.site = site;
-  if (++block.arrived == geometry_.block) {
-    block.arrived = 0;
-    if (counted_) counters_.meet("block");
+  if (++block.arrived < geometry_.block) return false;
+  block.arrived = 0;
+  if (counted_) counters_.meet("block");
+  return true;
+}
+
+inline void Launch::block_barrier(Thread& thread, FsEmulatedSite site) {
+  if (arrives(thread, site)) {
+    Block& block = block_of(thread);
     const size_t first = static_cast<size_t>(&block - blocks_.data()) * warps_;
     if (orders(site)) {
       known_->meet_warps(first, ~0u >> (kWarp - warps_));
@@ -61,6 +68,21 @@ inline void Launch::block_barrier(Thread& thread, FsEmulatedSite site) {
     release_warps(first, warps_);
   }
   suspend(thread);
+}
+
+// Kernels do not rely on it as a barrier: what they write before it may not have come for others.
+inline bool Launch::block_vote(Thread& thread, bool holds, FsEmulatedSite site) {
+  thread.bits = holds;
+  if (arrives(thread, site)) {
+    const size_t first = static_cast<size_t>(&block_of(thread) - blocks_.data()) * warps_;
+    Thread* const own = &threads_[first * kWarp];
+    bool all = true;
+    for (unsigned i = 0; i < geometry_.block; ++i) all = all && own[i].bits != 0;
+    for (unsigned i = 0; i < geometry_.block; ++i) own[i].bits = all;
+    release_warps(first, warps_);
+  }
+  suspend(thread);
+  return thread.bits != 0;
 }
 
 inline void Launch::named_barrier(Thread& thread, unsigned barrier, unsigned count,

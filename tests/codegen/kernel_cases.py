@@ -444,6 +444,16 @@ for _name, _dtype in (("f32", np.float32), ("bf16", BF16), ("f16", F16)):
     streamed(f"wide_{_name}", long_attention, *_qkv_of(16, 129, _depth, 72, _dtype))
 
 
+@case(*_qkv_of(288, 288, 16, 8, BF16), device=SMALL,
+      shows=(STREAMED, LEFT_OUT, "int first", "__syncthreads_and"))  # fmt: skip
+def streamed_window(q, k, v):
+    """Each row sees a few columns: its blocks begin with them, and end behind them."""
+    s = jnp.einsum("bhid,bhjd->bhij", q, k).astype(np.float32)
+    i, j = jnp.arange(288)[:, None], jnp.arange(288)
+    s = jnp.where((j > i) | (i - j >= 40), -1e30, s)
+    return jnp.einsum("bhij,bhjd->bhid", jax.nn.softmax(s).astype(BF16), v)
+
+
 @case(*_qkv_of(48, 150, 16, 8), integers(2, 150, high=2) > 0, device=SMALL, shows=STREAMED)
 def streamed_padded(q, k, v, keep):
     """Rows relative to a maximum that is made a number first; its logarithm is a result, too."""

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusionstitch.codegen.dots import chains
-from fusionstitch.codegen.dots.masks import find_mask, nil_terms
+from fusionstitch.codegen.dots.masks import find_masks, nil_terms
 from fusionstitch.codegen.dots.online import FREE, Running, degree
 from fusionstitch.codegen.generate import CodegenOptions, generate, plan_kernel
 from fusionstitch.codegen.loops.stages import new_stage
@@ -178,10 +178,10 @@ def test_a_mask_by_positions_makes_terms_nil() -> None:
         running = Running(frozenset({top.id}), frozenset(), frozenset({top.id, total.id}))
         stage = new_stage(total, 0)
         terms = total, stage.dims, stage.inner
-        mask = find_mask(*terms, running.whole)
-        found[where] = mask and nil_terms(*terms, mask, running)
-    assert found[by_data] is None
-    [(constant, (value, _))] = found[positions]
+        masks = find_masks(*terms, running.whole)
+        found[where] = [nil_terms(*terms, mask, running) for mask in masks]
+    assert not found[by_data]
+    [[(constant, (value, _))]] = found[positions]
     assert constant == np.float32(-1e30)
     assert value.opcode == "reduce"
 
@@ -376,7 +376,18 @@ DEPTHS = st.sampled_from([3, 8, 16, 20, 32, 40])
 
 
 LOWEST = st.sampled_from([-1e30, -np.inf, float(np.finfo(F32).min)])
-MASKS = st.sampled_from(["none", "causal", "late", "data"])
+#: Which columns a row sees, by both numbers; of the last, some rows see none.
+MASKS: dict[str, Callable[[Any, Any], Any]] = {
+    "none": lambda i, j: j >= 0,
+    "causal": lambda i, j: i >= j,
+    "late": lambda i, j: j >= i,
+    "window": lambda i, j: (i >= j) & (j > i - 20),
+    "after": lambda i, j: ~((j < i + 30) | (j >= i + 70)),
+    "tril": lambda i, j: jnp.tril(jnp.ones((i.shape[0], j.shape[1]), bool), 3) & (j != i),
+    "diagonal": lambda i, j: j == i + 40,
+    "few": lambda i, j: (j < i - 30) & (j > i - 40),
+}
+KINDS = st.sampled_from([*MASKS, "data"])
 TYPES = st.sampled_from([F32, BF16, F16])
 
 
@@ -393,7 +404,7 @@ def _stream(
     def fun(q: Array, k: Array, v: Array, *keep: Array) -> Array:
         s = jnp.einsum("bid,bjd->bij", q, k).astype(F32)
         i, j = (jax.lax.broadcasted_iota(jnp.int32, (rows, columns), d) for d in (0, 1))
-        where = keep[0] if keep else {"none": j >= 0, "causal": i >= j, "late": j >= i}[how]
+        where = keep[0] if keep else MASKS[how](i, j)
         p = jax.nn.softmax(jnp.where(where, s, lowest))
         return jnp.einsum("bij,bjd->bid", p.astype(v.dtype), v)
 
@@ -404,7 +415,7 @@ def _stream(
 
 @settings(max_examples=2)
 @given(
-    st.lists(st.tuples(ROWS, COLUMNS, DEPTHS, DEPTHS, TYPES, LOWEST, MASKS), min_size=8, max_size=8)
+    st.lists(st.tuples(ROWS, COLUMNS, DEPTHS, DEPTHS, TYPES, LOWEST, KINDS), min_size=8, max_size=8)
 )
 def test_streams_of_any_size_are_near_the_float64_run(
     host_compiler: str, specs: list[tuple[Any, ...]]
@@ -412,6 +423,33 @@ def test_streams_of_any_size_are_near_the_float64_run(
     built = build([_stream(*spec) for spec in specs])
     assert any("fs_mma_across" in kernel.source for kernel in built.kernels.values())
     for case in built.kernels:
+        for order, seed in ORDERS:
+            built.check(case, order, seed)
+
+
+#: Of blocks of 64 rows, two of an array: at which 32 columns they begin, behind how many they end.
+RANGES: dict[str, tuple[str | None, str | None]] = {
+    "none": (None, None),
+    "causal": (None, "(tile % 2) * 2 + 2"),
+    "late": ("(tile % 2) * 2", "9 - first"),
+    "window": ("(tile % 2) * 2 - 1", "(tile % 2) * 2 + 2 - first"),
+    "after": ("(tile % 2) * 2", "(tile % 2) * 2 + 5 - first"),
+    "tril": (None, "(tile % 2) * 2 + 3"),
+    "diagonal": ("(tile % 2) * 2 + 1", "(tile % 2) * 2 + 4 - first"),
+    "few": (None, "(tile % 2) * 2 + 2"),
+}
+
+
+@pytest.mark.parametrize("how", MASKS)
+def test_blocks_of_columns_that_no_row_sees_are_not_loaded(how: str, host_compiler: str) -> None:
+    """Unless a row of the block sees none at all, and has no value that masks are far below."""
+    cases = [_stream(128, 288, 16, 16, F32, lowest, how) for lowest in (-1e30, -np.inf)]
+    built = build(cases)
+    first, seen = RANGES[how]
+    for case, kernel in built.kernels.items():
+        for name, text in (("first", first), ("seen", seen)):
+            found = re.search(rf"const int {name} = ([^;]*);", kernel.source)
+            assert (found and found[1].partition(" - fs_min<int>")[0]) == text
         for order, seed in ORDERS:
             built.check(case, order, seed)
 

@@ -19,7 +19,7 @@ BINS = {name for name in NAMES if name.startswith("bins_")}
 #: Where data decides what is left out: the count is an upper bound.
 UPPER = {
     *BINS,
-    *("streamed_causal_f32", "streamed_causal_bf16", "streamed_causal_f16"),
+    *("streamed_causal_f32", "streamed_causal_bf16", "streamed_causal_f16", "streamed_window"),
     *("gather_of_a_padded_array", "update_at", "pieces_put_somewhere"),
     *("placed_in_sums_8", "placed_in_sums_32", "placed_in_sums_of_rows"),
     *("reshaped_and_placed", "squeezed_and_placed", "grouped_queries"),
@@ -27,7 +27,7 @@ UPPER = {
 #: Where a condition has too many combinations of block, thread and iteration to evaluate all of
 #: them, or the data is taken not to decide otherwise.
 SAMPLED = {
-    *("streamed_causal_f32", "streamed_causal_bf16", "streamed_causal_f16"),
+    *("streamed_causal_f32", "streamed_causal_bf16", "streamed_causal_f16", "streamed_window"),
     *("teams_with_rows_of_their_own", "teams_of_a_clipped_step"),
     *("pieces_of_a_stack", "split_columns", "grouped_queries"),
     *("bins_of_halves", "bins_of_vectors", "sorted_in_parts"),

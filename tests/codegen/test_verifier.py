@@ -27,7 +27,14 @@ from fusionstitch.codegen.ir.expressions import (
     number,
     pointer_at,
 )
-from fusionstitch.codegen.ir.intrinsics import ANNOUNCE, REDUCE_BLOCK, REDUCE_LANES, REDUCE_TEAM
+from fusionstitch.codegen.ir.intrinsics import (
+    ALL_LANES,
+    ALL_THREADS,
+    ANNOUNCE,
+    REDUCE_BLOCK,
+    REDUCE_LANES,
+    REDUCE_TEAM,
+)
 from fusionstitch.codegen.ir.kernel import Buffer, Lowered, Overwriting
 from fusionstitch.codegen.ir.memory import Memory
 from fusionstitch.codegen.ir.scopes import Scope
@@ -43,6 +50,7 @@ from fusionstitch.codegen.ir.statements import (
     Function,
     If,
     Invoke,
+    Leave,
     Let,
     Shared,
     Skip,
@@ -222,6 +230,18 @@ FAULTS: dict[str, tuple[Lowered, str]] = {
         kernel(rows(Skip(infix("<", THREAD, 32)), BLOCKS)),
         "all threads meet where conditions part them by 32",
     ),
+    "a block in a loop that some leave before others": (
+        kernel(rows(BLOCKS, Leave(infix("<", THREAD, 32)))),
+        "all threads meet where conditions part them by 32",
+    ),
+    "a block in a loop that its warps leave by votes of their own": (
+        kernel(rows(BLOCKS, Leave(apply(ALL_LANES, Number("0xffffffffu"), THREAD)))),
+        "all threads meet where conditions part them by 32",
+    ),
+    "a vote of the block where threads part": (
+        kernel(where(infix("<", THREAD, 64), rows(Leave(apply(ALL_THREADS, Name("row")))))),
+        "all threads meet where conditions part them by 64",
+    ),
     "a block where data parts threads": (
         kernel(LANES, where(infix("<", load("x", LANE), 3), BLOCKS)),
         "all threads meet",
@@ -338,6 +358,9 @@ RIGHT: dict[str, Lowered] = {
         own_rows(Store("out", Integer(ROW), load("x", ROW)))
     ),
     "a barrier of the block": kernel(ROWS_SHARED, KEEP, BLOCKS, USE),
+    "a barrier in a loop that all leave together": kernel(
+        LANES, rows(BLOCKS, Leave(apply(ALL_THREADS, Name("lane"))), BLOCKS)
+    ),
     "a barrier in both branches": kernel(
         ROWS_SHARED,
         KEEP,

@@ -161,6 +161,21 @@ def test_a_large_cooperative_grid_runs():
     np.testing.assert_array_equal(emulate.run(reverse, [x])[0], x[::-1])
 
 
+def test_votes_of_a_block(order):
+    body = """
+  const unsigned t = threadIdx.x, b = blockIdx.x;
+  for (unsigned n = 0; n < 8; ++n) {
+    if (__syncthreads_and(t < 70 || n >= 3 + b)) {
+      y[b * 96 + t] = n;
+      break;
+    }
+  }"""
+    out = (Shape("u32", (2, 96)),)
+    votes = kernel("block_votes", "unsigned* y", body, (), out, grid=2, block=96)
+    [y] = emulate.run(votes, [])
+    assert [set(one.tolist()) for one in y] == [{3}, {4}]
+
+
 def test_atomics_meet_across_blocks(order):
     body = """
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -43,6 +43,7 @@ from fusionstitch.codegen.ir.statements import (
     Group,
     If,
     Invoke,
+    Leave,
     Let,
     Skip,
     Statement,
@@ -143,6 +144,8 @@ class Walk:
             frame.known[one.name] = None if one.changes else self._integer(one, frame)
         elif isinstance(one, Skip):
             frame.where(Not(one.condition))
+        elif isinstance(one, Leave):  # what an iteration before decided counts as well
+            frame.unsure = True
         return new
 
     def _integer(self, one: Let, frame: Frame) -> Index | None:

@@ -77,12 +77,12 @@ class _Walk(Visitor):
         self.here = before
 
     def counted(self, one: For) -> None:
-        before = self.here
-        self.here &= self.agreement.iterations(one)
-        self.body(one.body)
-        self.here = before
+        self.iterations(one)
 
     def repeated(self, one: While) -> None:
+        self.iterations(one)
+
+    def iterations(self, one: For | While) -> None:
         outer = self.here
         before = outer & self.agreement.iterations(one)
         self.here = before
