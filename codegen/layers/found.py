@@ -7,7 +7,6 @@ as random numbers do that come from halves of an array of counters, is computed 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from fusionstitch.codegen.index_maps.index import Index, Var, linearize
@@ -139,12 +138,11 @@ def _uses(graph: Graph) -> dict[int, int]:
 
 
 def _sides(dot: Value) -> Iterator[tuple[int, ...]]:
-    """What may be the rows of a product: the dims of either operand, the more the first."""
-    batch = len(dot.op.attrs["lhs_batch"])
-    left = dot.op.operands[0].shape.rank - len(dot.inner)
-    sides = tuple(range(batch, left)), tuple(range(left, len(dot.dims)))
-    if not batch:
-        yield from sorted(sides, key=lambda side: -math.prod(dot.op.dims[d] for d in side))
+    """What may be the rows of a product: the dims of either operand, the more the first. Dims of
+    one element say nothing."""
+    if not dot.op.attrs["lhs_batch"]:
+        sides = [tuple(d for d in side if dot.op.dims[d] > 1) for side in sides_of_sum(dot)]
+        yield from sorted(sides, key=lambda side: -dot.size(side))
 
 
 def _with_rows(
@@ -177,7 +175,7 @@ def _connected(
     for value in values:
         for read, at in value.reads:
             readers.setdefault(read, []).append((value, at))
-    found, todo = {seed: rows}, [seed]
+    found, todo, count = {seed: rows}, [seed], seed.size(rows)
     while todo:
         value = todo.pop()
         links = [(read, _rows_read(value, found[value], read, at)) for read, at in value.reads]
@@ -187,7 +185,7 @@ def _connected(
                 for reader, at in readers.get(value, ())
             ]
         for other, place in links:
-            if not place or found.get(other, place) != place:
+            if not place or other.size(place) != count or found.get(other, place) != place:
                 why = f"{value.op.name} and {other.op.name} have other rows."
                 raise _Apart(why, other.op, value.op)
             if other not in found:
@@ -199,9 +197,11 @@ def _connected(
 def _rows_read(
     value: Value, rows: tuple[int, ...], read: Value, at: Indices
 ) -> tuple[int, ...] | None:
-    """The dims of what a value reads that are its rows; None if they are not the very same."""
+    """The dims of what a value reads that are its rows; None if they are not the very same. A row
+    may pick its columns by data of its own."""
     own = _variables(value.all[d] for d in rows)
-    place = tuple(d for d, index in enumerate(at) if index.variables & own)
+    picked = [{v for one in index.fetched for v in one.variables} for index in at]
+    place = tuple(d for d, index in enumerate(at) if (index.variables - picked[d]) & own)
     same = _count(at, read.extents, place) == _count(value.all, value.extents, rows)
     return place if same else None
 
@@ -252,7 +252,7 @@ def _role(value: Value) -> Role:
         if value.visited > MOST_DEPTH:
             raise CodegenError(f"{op.name} sums up more elements than a matrix should have.")
         return Role.PRODUCT
-    if op.opcode == "reduce" and not value.free:
+    if op.opcode == "reduce" and value.size(value.free) == 1:
         return Role.FOLD
     if value.inner and value.visited > MOST_WRITTEN_OUT:
         raise CodegenError(f"{op.name} sums up a part of each row.")
@@ -278,11 +278,13 @@ def _role_of_sum(value: Value) -> Role:
 
 
 def _is_product(value: Value) -> bool:
-    """Whether one operand of a dot has the rows, and the other does not."""
+    """Whether one operand of a dot has the rows, and the other does not: the same matrix for all
+    columns."""
     own = _variables(value.all[d] for d in value.rows)
     reads = body_reads(value.op, value.dims, value.inner)
     sides = [any(own & i.variables for i in at) for _, at in reads]
-    return sides.count(True) == 1 and _multiplies_floats(value.op)
+    alone = value.size(range(len(value.op.attrs["lhs_batch"]))) == 1
+    return alone and sides.count(True) == 1 and _multiplies_floats(value.op)
 
 
 def _multiplies_floats(op: Op) -> bool:
@@ -332,7 +334,8 @@ def _find_columns(layers: Layers, value: Value) -> None:
         for own in columns_of(value):
             ahead = column - _count(value.all, value.extents, own)
             here, there = layers.columns(value.size(own)), layers.of(read)
-            if not ahead.terms and ahead.const % there.unit == 0 and here.lot == there.lot:
+            alike = here.lot == there.lot and here.extent > 1  # all lanes have a single column
+            if alike and not ahead.terms and ahead.const % there.unit == 0:
                 value.stepwise |= ahead.const != 0 or there.steps < here.steps
                 break
         else:

@@ -169,6 +169,8 @@ def _rewritten(graph: Graph, settings: Settings, watch: Watch) -> Graph:
         raise CodegenError(f"{settings.device.name} has no tensor cores for floats.")
     watch.region(graph, "region", "as it came in")
     graph = rewritten(rewritten(graph, settings, None, watch), settings, Way.LAYERS, watch)
+    if any(not op.shape.is_tuple and op.shape.size == 0 for op in graph):
+        raise CodegenError(f"{graph.name} has values without elements.")
     if any(is_table(op) for op in graph):
         raise CodegenError(f"{graph.name} reads a table of constants.")
     return graph

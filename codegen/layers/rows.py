@@ -30,10 +30,11 @@ from fusionstitch.codegen.ir.statements import (
     If,
     unrolled,
 )
-from fusionstitch.codegen.ir.types import BOOL, INT, IndexType
+from fusionstitch.codegen.ir.types import BOOL, INT, LONG, IndexType
 from fusionstitch.codegen.layers.columns import LANE_ROWS, WARP_ROWS, Columns
 from fusionstitch.codegen.layers.sizes import Shape
-from fusionstitch.codegen.layers.values import ENDS, Value
+from fusionstitch.codegen.layers.values import ENDS, Role, Value
+from fusionstitch.codegen.lower.buffers import is_wide
 from fusionstitch.codegen.lower.known import AtDepth, Known, Located
 from fusionstitch.codegen.lower.values import Values
 from fusionstitch.codegen.lower.vector_access import VectorAccess
@@ -48,15 +49,15 @@ Body = Callable[[Index, Index, Index], None]
 class Rows:
     """Where a lane is: its rows, the columns that a loop is at, and what it holds of values."""
 
-    owned: frozenset[int] = frozenset()
-
     def __init__(self, shape: Shape, buffers: dict[int, str], numerics: str, writer: Writer):
         self.writer, self.elements = writer, VectorAccess(writer)
         self.shape, self.layers, self.buffers = shape, shape.layers, buffers
-        self.int: IndexType = INT
+        self.int: IndexType = LONG if is_wide(self.layers.graph) else INT
         known = Known(writer, self.label, self.int)
         self.values = Values(known, self, numerics, {})
         self.by_op = {value.op.id: value for value in self.layers.values}
+        #: what lanes have in registers is read at no other place, as the nearest that there is
+        self.owned = frozenset(op for op, value in self.by_op.items() if not value.scattered)
         self.held: dict[Value, str] = {}
         self.spread: dict[Value, str] = {}
         self.lane = self.warp = self.group = self.member = Index()
@@ -68,6 +69,8 @@ class Rows:
         self.column = self.step = self.near = Index()
         #: whether the row has it (None: it does)
         self.inside: Expr | None = None
+        #: after the last row, an element of a sum over all of them
+        self.total: Callable[[Value, Index], Expr] | None = None
 
     def label(self, op: Op) -> str:
         """What a value is called."""
@@ -178,8 +181,11 @@ class Rows:
                 op, index
             )
         value = self.by_op.get(op.id)
-        if value is None or value.role in ENDS:
+        if value is None or value.role is Role.LATE:
             return None
+        if value.role in ENDS:
+            assert self.total is not None
+            return self.total(value, linearize(index, op.dims)), self.writer.depth
         extents = value.extents
         at = linearize([index[d] for d in value.rows], [extents[d] for d in value.rows])
         row = self.rows.index(at)

@@ -14,7 +14,7 @@ from fusionstitch.codegen.dots.tile import (
     TENSOR_GROUPS,
     TENSOR_ROWS,
 )
-from fusionstitch.codegen.index_maps.index import Index, delinearize, linearize, variable
+from fusionstitch.codegen.index_maps.index import Index, delinearize, variable
 from fusionstitch.codegen.ir.expressions import (
     BLOCK,
     THREAD,
@@ -45,7 +45,6 @@ from fusionstitch.codegen.layers.columns import PAIR
 from fusionstitch.codegen.layers.sizes import spread_over, totals_of
 from fusionstitch.codegen.layers.sums import Sums
 from fusionstitch.codegen.layers.values import ENDS, Role, Value
-from fusionstitch.codegen.loops.stages import closure
 from fusionstitch.codegen.lower.vector_access import as_stored
 from fusionstitch.codegen.rewrite.monoids import joins
 from fusionstitch.codegen.text.expressions import literal
@@ -75,6 +74,7 @@ class Totals:
         self.sums, self.outputs, self.scratch = sums, outputs, scratch
         self.rows, self.shape, self.layers = sums.rows, sums.shape, sums.layers
         self.writer, self.values = sums.writer, sums.values
+        self.rows.total = self._total
 
     def finish(self) -> None:
         """Adds up the sums of all lanes and all blocks, and stores what is computed of them."""
@@ -190,19 +190,12 @@ class Totals:
         """Every `step`-th element of an output, from the first on."""
         writer, op, size = self.writer, value.op, value.op.shape.size
         name = writer.name("i")
-        with writer.nested(For(INT, name, first, number(size), step=step), pinned=True):
+        with writer.nested(For(self.rows.int, name, first, number(size), step=step), pinned=True):
             writer.declare(name)
             at = variable(name, size)
             index = delinearize(at, op.dims)
-            if value.role is Role.LATE:
-                known = {v.op.id: v for v in self.sums.names}
-                for leaf, place in closure(op, index, (), known)[0]:
-                    if leaf.id in known:
-                        total = self._total(known[leaf.id], linearize(place, leaf.dims))
-                        writer.block.memo[leaf.id, place] = total
-                own = self.values.computed(op, index)[0]
-            else:
-                own = self._total(value, at)
+            late = value.role is Role.LATE
+            own = self.values.computed(op, index)[0] if late else self._total(value, at)
             with self.rows.where(infix("==", Integer(self.rows.lane), 0)):
                 for buffer in self.outputs[op.id]:
                     writer.add(Store(buffer, Integer(at), as_stored(op, own)))

@@ -109,6 +109,34 @@ def _descent(p: Sequence[Array], x: Array, y: Array) -> tuple[Any, Any]:
     return [a - 0.1 * g for a, g in zip(p, grads, strict=True)], loss
 
 
+def _single(x: Array, w: Array, v: Array) -> Any:
+    """Single columns, of which a row's first lane has the first."""
+    h = jnp.tanh(x @ w)
+    gate = jnp.exp(jnp.sin(x @ w)[:, 2])[:, None]
+    return h[:, 0], h[:, 5].sum(), gate * (h @ v) + jnp.tanh(gate)
+
+
+def _joined_sums(x: Array, w: Array, v: Array, at: Array) -> Any:
+    a, b = jnp.tanh(x @ w).sum(0), jnp.sin(x @ v).sum(0)
+    padded = jax.lax.pad(a, jnp.float32(1), [(-2, 3, 1)])
+    return jnp.concatenate([b, a, b * 2]), padded, jnp.pad(a, (2, 3)) + b[0], jnp.roll(a, 3), a[at]
+
+
+def _cut(x: Array, w: Array, v: Array) -> Array:
+    """Its gradient is padded."""
+    h = jnp.tanh(x @ w)
+    return (h[:, 3:14] ** 2).sum() + (h @ v).sum()
+
+
+def _one_batch(x: Array, w: Array, v: Array) -> Array:
+    return (jax.nn.softmax(jnp.tanh(x @ w) @ v) ** 2).sum()
+
+
+def _picked(p: Sequence[Array], x: Array, y: Array) -> Array:
+    logs = jax.nn.log_softmax(perceptron(x, p))
+    return -jnp.take_along_axis(logs, y[:, None], 1).mean() + logs[jnp.arange(len(x)), y].sum()
+
+
 N = 100
 _gradient = jax.value_and_grad(_mean_square)
 for _name, _widths in {"": (9, 64, 64, 13), " narrow": (6, 20, 3), " of one": (6, 24, 1)}.items():
@@ -147,4 +175,18 @@ CASES |= {
     "heads": (_heads, [f32(N, 16), f32(16, 32), f32(32, 8)]),
     "descent": (_descent, [of((9, 32, 5)), f32(N, 9), f32(N, 5)]),
     "turned": (lambda x, w: jnp.tanh(w.T @ x.T), [f32(N, 16), f32(16, 24)]),
+    "single columns": (_single, [f32(N, 9), f32(9, 8), f32(8, 16)]),
+    "single columns bf16": (_single, [bf16(N, 9), bf16(9, 16), bf16(16, 16)]),
+    "joined sums": (_joined_sums, [f32(N, 8), f32(8, 16), f32(8, 5), s32(7)]),
+    "rows padded": (
+        lambda x, w: jnp.pad(jnp.tanh(x @ w), ((0, 5), (0, 0))),
+        [f32(N, 8), f32(8, 16)],
+    ),
+    "rows cut": (lambda x, w: jnp.tanh(x @ w)[:50].sum(0), [f32(N, 8), f32(8, 16)]),
+    "cut": (jax.grad(_cut, argnums=(0, 1)), [f32(N, 8), f32(8, 19), f32(19, 5)]),
+    "one batch": (
+        jax.grad(_one_batch, argnums=(0, 1, 2)),
+        [f32(1, N, 5), f32(5, 16), f32(16, 33)],
+    ),
+    "picked": (jax.value_and_grad(_picked), [of((9, 24, 10)), f32(N, 9), s32(N)]),
 }

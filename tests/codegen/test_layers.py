@@ -178,6 +178,17 @@ def _refusal(fun: Callable[..., Any], *args: Any, **options: Any) -> str:
             "sums up a part of each row",
         ),
         (lambda x, w: (x @ w).sum(1) @ (x @ w), [f32(300, 8), f32(8, 16)], None),
+        (
+            lambda x, w, v: jnp.tanh(x @ w)[:50].T @ (x @ v)[:50],
+            [f32(100, 8), f32(8, 16), f32(8, 16)],
+            "have other rows",
+        ),
+        (
+            jax.vmap(lambda x, w, v: jnp.tanh(x @ w) @ v, (None, 0, 0)),
+            [f32(100, 8), f32(3, 8, 32), f32(3, 32, 8)],
+            "sums up a part of each row",
+        ),
+        (lambda x, w: x @ w + 1, [f32(100, 0), f32(0, 8)], "values without elements"),
     ],
 )
 def test_what_lanes_cannot_have_is_refused_with_the_reason(
@@ -187,6 +198,11 @@ def test_what_lanes_cannot_have_is_refused_with_the_reason(
         generate(whole_of(fun, *args), H200, LARGE)
     else:
         assert why in _refusal(fun, *args)
+
+
+def test_indices_beyond_32_bits_are_of_64() -> None:
+    graph = whole_of(lambda x, w: jnp.tanh(x @ w), f32(1 << 26, 64), f32(64, 8))
+    assert "const long long row " in generate(graph, H200, LARGE).source
 
 
 def test_strict_numerics_are_refused() -> None:
