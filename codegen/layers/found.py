@@ -152,7 +152,9 @@ def _with_rows(
     found = _connected(values, seed, rows)
     count = seed.size(rows)
     for other in values:
-        sides = () if other in found or other.op.opcode != "dot" else _sides(other)
+        sides = list(_sides(other)) if other.op.opcode == "dot" else []
+        if _always(other.op):  # it may sum up rows of inputs alone
+            sides.append(tuple(range(len(other.dims), len(other.all))))
         for side in sides:
             if other not in found and other.size(side) == count:
                 found |= _connected(values, other, side)

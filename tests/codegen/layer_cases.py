@@ -189,4 +189,8 @@ CASES |= {
         [f32(1, N, 5), f32(5, 16), f32(16, 33)],
     ),
     "picked": (jax.value_and_grad(_picked), [of((9, 24, 10)), f32(N, 9), s32(N)]),
+    "sums of inputs": (
+        lambda x, y, w: (x.T @ y, x.T @ jnp.tanh(x @ w), y.sum(0)),
+        [f32(N, 8), f32(N, 19), f32(8, 5)],
+    ),
 }

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import fusionstitch as fs
+from fusionstitch.codegen.generate import draft
+from fusionstitch.codegen.rewrite.region import region
 from fusionstitch.compiler.core import stitch
 from fusionstitch.costmodel.devices import device
 from fusionstitch.hlo.graph import Graph, ids
@@ -17,6 +19,7 @@ from fusionstitch.options import Options
 from fusionstitch.patterns.convex import is_convex
 from fusionstitch.patterns.fusible import fusible_ops
 from fusionstitch.patterns.layers import RULE, layers
+from fusionstitch.patterns.pattern import Pattern
 from fusionstitch.plan.plan import Plan
 from tests.codegen.layer_cases import f32, of, perceptron
 from tests.codegen.regions import lowered
@@ -37,6 +40,11 @@ def _args(rows: int = ROWS, width: int = 64) -> tuple[Any, Any, Any]:
 
 def _found(graph: Graph) -> list[int]:
     return [offer.bits for offer in layers(graph, fusible_ops(graph, H200).bits, H200)]
+
+
+def _region(graph: Graph, bits: int) -> Graph:
+    pattern = Pattern(graph, bits, "test")
+    return region("part", pattern.ops, pattern.inputs, pattern.outputs)
 
 
 def _dots(graph: Graph, bits: int) -> int:
@@ -77,6 +85,12 @@ def test_few_rows_long_rows_and_small_products_are_left_to_others() -> None:
     assert not _found(lowered(gradient, *_args(rows=4096)))
     assert not _found(lowered(gradient, *_args(width=1024)))
     assert not _found(lowered(gradient, *_args(rows=8448, width=8)))
+
+
+def test_a_part_may_begin_with_sums_of_products_of_what_another_part_made() -> None:
+    graph = lowered(jax.value_and_grad(_loss), *_args())
+    drafts = [draft(_region(graph, bits), H200) for bits in _found(graph)]
+    assert all(one.template.startswith("layers ") for one in drafts)
 
 
 def test_products_of_highest_precision_are_left_to_xla() -> None:
