@@ -96,16 +96,16 @@ def _updates(access: Access, stage: Stage, bins: _Bins, warp: Expr, lane: Expr) 
     """The loop of a warp over its stretch of the updates."""
     writer, updates = access.writer, access.plan.inner
     steps = -(-updates // (WARP * AT_ONCE * bins.warps))
-    step, keys, values = map(writer.name, ("round", "numbers", "updates"))
+    step, keys, values, near = map(writer.name, ("round", "numbers", "updates", "v"))
     with writer.nested(For(access.int, step, Number("0"), number(steps))):
         writer.add(Array(INT, keys, AT_ONCE))
         writer.add(Array(computed(stage.op.dtype), values, AT_ONCE))
-        with writer.nested(unrolled("v", AT_ONCE)):
-            key, value = Element(Name(keys), Name("v")), Element(Name(values), Name("v"))
+        with writer.nested(unrolled(near, AT_ONCE)):
+            key, value = Element(Name(keys), Name(near)), Element(Name(values), Name(near))
             writer.add(Assign(key, Number("-1")))
             writer.add(Assign(value, bins.neutral))
             first = infix("+", infix("*", warp, steps), Name(step))
-            unit = infix("+", infix("*", first, AT_ONCE), Name("v"))
+            unit = infix("+", infix("*", first, AT_ONCE), Name(near))
             update = writer.name("update")
             own = Let(access.int, update, infix("+", infix("*", unit, WARP), lane))
             with writer.nested(If(infix("<", Name(update), updates), own), pinned=True):
@@ -114,7 +114,7 @@ def _updates(access: Access, stage: Stage, bins: _Bins, warp: Expr, lane: Expr) 
                 access.digits.bind_column(variable(update, updates))
                 for target, found in zip((key, value), _update(access, stage), strict=True):
                     writer.add(Assign(target, found))
-        with writer.nested(unrolled("v", AT_ONCE)):
+        with writer.nested(unrolled(near, AT_ONCE)):
             writer.add(Call(BINS_JOIN, bins.template, (Name(bins.name), key, value)))
 
 

@@ -103,7 +103,7 @@ def operand_words(
     with rows.guarded(all_of(beyond.checks)):
         if column is not None:
             rows.digits.bind_column(column)
-        lane = variable("v", width)
+        lane = variable(writer.name("v"), width)
         with rows.access.elements.vector_loop(lane):
             inner = _Beyond(rows)
             position = unit * width + lane

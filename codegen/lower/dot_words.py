@@ -162,7 +162,7 @@ class WordSums:
         rows, layout, sums = self.rows, self.blocks.layouts[dot], self.size(dot)
         lots = variable(rows.writer.name("n"), layout.row // layout.width // TENSOR_GROUPS)
         bit = variable(rows.writer.name("bit"), 2)
-        lane = variable("v", layout.width)
+        lane = variable(rows.writer.name("v"), layout.width)
         with rows.loop(lots), rows.loop(bit), rows.access.elements.vector_loop(lane):
             result = (lots * TENSOR_GROUPS + rows.member * 2 + bit) * layout.width + lane
             with rows.existing(result, size) as existing:

@@ -18,7 +18,7 @@ _KNOWN = frozenset(
     {
         *("auto", "bool", "char", "const", "double", "else", "extern", "false", "float", "for"),
         *("if", "int", "long", "return", "short", "static", "struct", "template", "true"),
-        *("class", "continue", "unsigned", "void", "while"),
+        *("break", "class", "continue", "unsigned", "void", "while"),
         *("threadIdx", "blockIdx", "blockDim", "gridDim", "shared_memory"),
     }
 )
