@@ -121,7 +121,7 @@ class LeftOut:
     def skip(self) -> None:
         """Goes on to the next columns where masks make these nil for all rows of the warp."""
         rows, writer = self.rows, self.rows.writer
-        if not self.margins:
+        if not self.margins or not rows.column_block.variables:  # a single block has no loop
             return
         writer.note("// nothing to add where a mask leaves them all out")
         outside = _outside(bounded(one, _of_warps_lanes(rows)) for one in self.margins)

@@ -219,6 +219,14 @@ def test_rows_of_a_few_columns_are_not_streamed() -> None:
     assert "fs_mma_across" not in generate(_gpt(length=12), H200).source
 
 
+def test_a_single_block_of_columns_has_no_loop_to_go_on_in() -> None:
+    for length in (17, 32):
+        source = generate(_gpt(length=length), H200).source
+        assert "fs_mma_across" in source
+        assert "continue" not in source
+    assert "continue" in generate(_gpt(length=128), H200).source
+
+
 def test_few_rows_are_not_streamed() -> None:
     def streams(batch: int) -> bool:
         shapes = [jax.ShapeDtypeStruct((batch, 64, 32), jnp.bfloat16)] * 3
